@@ -1,0 +1,521 @@
+"""The layered graph: levels of nodes, blocks of edges between them, capacities on the edges.
+
+Level 0 holds the input tokens, level ``l`` the outputs of layer ``l``. An edge runs from ``(l, i)`` down to
+``(l - 1, j)``: query ``i`` of layer ``l`` reads key ``j``. A graph knows nothing of models: it is made from
+arrays, checked once, and never changes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flowgraph.capacity import add_residual, apply_sign_rule, check_residual, normalise_rows, row_mass
+from flowgraph.errors import FlowgraphError, FlowgraphWarning
+
+if TYPE_CHECKING:
+    import igraph
+    import networkx
+
+Node = tuple[int, int]
+"""(index into ``graph.levels``, position)."""
+
+# how far a row of attention may be from 1 by rounding alone, by the precision it was computed in
+_ROW_TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of nodes. All tuples have ``size`` entries; ``None`` where nothing is known."""
+
+    name: str
+    size: int
+    tokens: tuple[str, ...]
+    """Readable tokens; positions as text where none were given."""
+    raw_tokens: tuple[str, ...] | None = None
+    """Tokens as the tokenizer's vocabulary spells them."""
+    special: tuple[bool, ...] | None = None
+    words: tuple[int | None, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """All edges between two levels: ``capacity[i, j]`` from ``(upper, i)`` to ``(lower, j)``; 0 means no edge."""
+
+    upper: int
+    lower: int
+    capacity: np.ndarray
+    kind: str = "self"
+    """``self``, ``cross`` (decoder to encoder) or ``residual`` (a level passed on to the next)."""
+    residual: float | None = None
+    """Share of the identity inside ``capacity``."""
+
+
+class LayeredGraph:
+    """A layered directed acyclic graph with capacities.
+
+    Parameters
+    ----------
+    levels, blocks
+        Levels from the inputs up; blocks with ``upper > lower``.
+    layers
+        For layer ``l`` (from 1), ``layers[l - 1]`` is the index of the level that holds its outputs, the
+        targets of ``level=l``. Default: levels 1, 2, ... of a plain stack.
+    inputs
+        Indices of the levels that hold input tokens, in the order of the columns of an attribution.
+    meta
+        How the graph was made: edge kind, residual, rules, model, text.
+    signed
+        True if capacities may be negative (raw and rollout only).
+    """
+
+    def __init__(
+        self,
+        levels: Iterable[Level],
+        blocks: Iterable[Block],
+        *,
+        layers: Sequence[int] | None = None,
+        inputs: Sequence[int] = (0,),
+        meta: Mapping[str, Any] | None = None,
+        signed: bool = False,
+    ) -> None:
+        self.levels: tuple[Level, ...] = tuple(levels)
+        self.blocks: tuple[Block, ...] = tuple(_frozen_block(b) for b in blocks)
+        self.layers: tuple[int, ...] = tuple(range(1, len(self.levels))) if layers is None else tuple(layers)
+        self.inputs: tuple[int, ...] = tuple(inputs)
+        self.signed = signed
+        self.meta: Mapping[str, Any] = MappingProxyType(dict(meta or {}))
+        _check_graph(self)
+
+    # --- making one -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_matrices(
+        cls,
+        mixing: Any,
+        *,
+        tokens: Sequence[str] | None = None,
+        residual: float | str | None = 0.5,
+        normalize: bool = True,
+        negative: str = "error",
+    ) -> LayeredGraph:
+        """A graph from mixing matrices ``(L, T, T)``, first token axis the query. Needs no torch.
+
+        ``residual`` is the share r of the identity, ``(1 - r) M + r I`` after rows are divided by their sums;
+        ``None`` adds none. ``normalize=False`` keeps row sums. ``negative``: ``"error"``, ``"clip"``,
+        ``"abs"`` or ``"keep"`` (raw and rollout only; rows are divided by the sum of absolute values).
+        """
+        return _stack_graph(
+            _as_stack(mixing, "mixing"),
+            levels_like(tokens),
+            residual=0.5 if isinstance(residual, str) and residual == "auto" else residual,
+            normalize=normalize,
+            negative=negative,
+            warn=True,
+            meta={"edges": "custom"},
+        )
+
+    @classmethod
+    def from_attentions(
+        cls,
+        attentions: Any,
+        heads: str | int = "mean",
+        *,
+        tokens: Sequence[str] | None = None,
+        residual: float | str | None = 0.5,
+        normalize: bool = True,
+        negative: str = "error",
+    ) -> LayeredGraph:
+        """A graph from what a Hugging Face model returned as ``outputs.attentions``, one example.
+
+        ``attentions``: one ``(1, H, T, T)`` or ``(H, T, T)`` array or tensor a layer. ``heads``: ``"mean"``,
+        ``"max"``, ``"min"`` or the number of one head, from 0.
+        """
+        layers, dtype = _read_attentions(attentions)
+        return _stack_graph(
+            np.stack([_join_heads(a, heads) for a in layers]),
+            levels_like(tokens),
+            residual=0.5 if isinstance(residual, str) and residual == "auto" else residual,
+            normalize=normalize,
+            negative=negative,
+            warn=True,
+            dtype=dtype,
+            meta={"edges": "attention", "heads": heads},
+        )
+
+    @classmethod
+    def from_trace(
+        cls,
+        trace: Any,
+        *,
+        edges: str | None = None,
+        head: int | None = None,
+        residual: float | str | None = "auto",
+        normalize: bool = True,
+        negative: str = "error",
+    ) -> LayeredGraph:
+        """A graph from one edge kind of a :class:`~flowgraph.capture.trace.Trace`.
+
+        ``edges`` may be left out when one kind was traced; ``head`` picks one where heads were kept
+        (``heads="each"``). ``residual="auto"`` is 0.5, or none for kinds that hold the residual stream.
+        """
+        from flowgraph.trace_graph import graph_from_trace
+
+        return graph_from_trace(
+            trace, edges=edges, head=head, residual=residual, normalize=normalize, negative=negative
+        )
+
+    # --- looking at it ----------------------------------------------------------------------------------
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def num_nodes(self) -> int:
+        return sum(level.size for level in self.levels)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges with a capacity other than 0."""
+        return sum(int(np.count_nonzero(b.capacity)) for b in self.blocks)
+
+    @property
+    def is_stack(self) -> bool:
+        """True where block ``k`` joins level ``k + 1`` to level ``k`` and nothing else exists."""
+        return self.inputs == (0,) and [(b.upper, b.lower) for b in self.blocks] == [
+            (k + 1, k) for k in range(len(self.levels) - 1)
+        ]
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """(number of levels + 1,): node ``(k, p)`` has the number ``offsets[k] + p``."""
+        return np.concatenate([[0], np.cumsum([level.size for level in self.levels])]).astype(np.int64)
+
+    def __repr__(self) -> str:
+        shape = " ".join(str(level.size) for level in self.levels)
+        return (
+            f"<LayeredGraph {self.meta.get('edges', 'custom')}: {len(self.levels)} levels ({shape}), "
+            f"{self.num_edges} edges>"
+        )
+
+    def level_index(self, level: int) -> int:
+        """Index into ``levels`` of the outputs of layer ``level`` (from 1; -1 is the top)."""
+        if isinstance(level, (bool, np.bool_)) or not isinstance(level, (int, np.integer)):
+            raise FlowgraphError(f"level: {level!r} is not a layer number; pass an integer from 1, -1 for the top, or 'all'")
+        count = self.num_layers
+        number = int(level) if level > 0 else count + 1 + int(level)
+        if level == 0 or not 1 <= number <= count:
+            raise FlowgraphError(
+                f"level: {int(level)} is not a layer of this graph, which has {count}; "
+                f"pass 1 to {count}, or -1 to -{count} counted from the top"
+            )
+        return self.layers[number - 1]
+
+    def check_node(self, node: Any, argument: str) -> Node:
+        """``node`` as (level index, position) with non-negative ints, or an error naming ``argument``."""
+        try:
+            level, position = node
+            level, position = _as_int(level), _as_int(position)
+        except (TypeError, ValueError):
+            raise FlowgraphError(f"{argument}: {node!r} is not a node; pass (index into graph.levels, position)") from None
+        if not 0 <= level < len(self.levels):
+            raise FlowgraphError(f"{argument}: level {level} is not in the graph, whose levels are 0 to {len(self.levels) - 1}")
+        size = self.levels[level].size
+        if not 0 <= position < size:
+            raise FlowgraphError(f"{argument}: position {position} is not in level {level}, whose positions are 0 to {size - 1}")
+        return level, position
+
+    def require_unsigned(self, purpose: str) -> None:
+        if self.signed:
+            raise FlowgraphError(
+                f"negative: {purpose} needs capacities that are not negative, and this graph was made with "
+                "negative='keep'; make it with negative='clip' or negative='abs'"
+            )
+
+    # --- turning it into something else -----------------------------------------------------------------
+
+    def edges(self) -> dict[str, np.ndarray]:
+        """Columns of the edge table, one entry an edge, ready for ``pandas.DataFrame`` or ``pyarrow.table``.
+
+        ``source``, ``target``: node numbers (``offsets[level] + position``); ``source_level``,
+        ``source_position``, ``target_level``, ``target_position``; ``capacity``.
+        """
+        offsets = self.offsets
+        parts = [(b, *np.nonzero(b.capacity)) for b in self.blocks]
+        upper = _concat([np.full(len(i), b.upper) for b, i, _ in parts], np.int64)
+        lower = _concat([np.full(len(i), b.lower) for b, i, _ in parts], np.int64)
+        rows = _concat([i for _, i, _ in parts], np.int64)
+        columns = _concat([j for _, _, j in parts], np.int64)
+        return {
+            "source": offsets[upper] + rows,
+            "target": offsets[lower] + columns,
+            "source_level": upper,
+            "source_position": rows,
+            "target_level": lower,
+            "target_position": columns,
+            "capacity": _concat([b.capacity[i, j] for b, i, j in parts], np.float64),
+        }
+
+    def to_networkx(self) -> networkx.DiGraph:
+        """A ``networkx.DiGraph`` with nodes ``(level, position)`` and the edge attribute ``capacity``."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        for k, level in enumerate(self.levels):
+            graph.add_nodes_from(
+                ((k, p), {"token": token, "level": k, "position": p}) for p, token in enumerate(level.tokens)
+            )
+        for block in self.blocks:
+            rows, columns = np.nonzero(block.capacity)
+            graph.add_edges_from(
+                ((block.upper, i), (block.lower, j), {"capacity": c})
+                for i, j, c in zip(rows.tolist(), columns.tolist(), block.capacity[rows, columns].tolist(), strict=True)
+            )
+        return graph
+
+    def to_igraph(self) -> igraph.Graph:
+        """A directed ``igraph.Graph``: vertex ``offsets[level] + position``, edge attribute ``capacity``."""
+        import igraph as ig
+
+        table = self.edges()
+        graph = ig.Graph(
+            n=self.num_nodes,
+            edges=np.column_stack([table["source"], table["target"]]),
+            directed=True,
+        )
+        graph.es["capacity"] = table["capacity"].tolist()
+        graph.vs["level"] = [k for k, level in enumerate(self.levels) for _ in range(level.size)]
+        graph.vs["position"] = [p for level in self.levels for p in range(level.size)]
+        graph.vs["token"] = [token for level in self.levels for token in level.tokens]
+        return graph
+
+    def write_graphml(self, path: str | PathLike[str], flow: Any = None, **options: Any) -> None:
+        """Write the graph as GraphML; see :func:`flowgraph.export.graphml.write_graphml`."""
+        from flowgraph.export.graphml import write_graphml
+
+        write_graphml(self, path, flow=flow, **options)
+
+    @staticmethod
+    def read_graphml(path: str | PathLike[str]) -> LayeredGraph:
+        """The graph that :meth:`write_graphml` wrote, capacities bit for bit."""
+        from flowgraph.export.graphml import read_graphml
+
+        return read_graphml(path)
+
+
+def levels_like(
+    tokens: Sequence[str] | None,
+    raw_tokens: Sequence[str] | None = None,
+    special: Sequence[bool] | None = None,
+    words: Sequence[int | None] | None = None,
+) -> Any:
+    """A function ``(name, size) -> Level`` that puts these tokens on every level of a stack."""
+
+    def make(name: str, size: int) -> Level:
+        for argument, given in (("tokens", tokens), ("raw_tokens", raw_tokens), ("special", special), ("words", words)):
+            if isinstance(given, str):
+                raise FlowgraphError(f"{argument}: {given!r} is one string; pass a list with one token a position")
+            if given is not None and len(given) != size:
+                raise FlowgraphError(f"{argument}: {len(given)} given for matrices of {size} positions; pass one a position")
+        return Level(
+            name,
+            size,
+            tuple(str(t) for t in tokens) if tokens is not None else tuple(str(p) for p in range(size)),
+            tuple(str(t) for t in raw_tokens) if raw_tokens is not None else None,
+            tuple(bool(s) for s in special) if special is not None else None,
+            tuple(None if w is None else int(w) for w in words) if words is not None else None,
+        )
+
+    return make
+
+
+def block_capacity(
+    mixing: np.ndarray, *, residual: float | None, normalize: bool, negative: str, what: str
+) -> np.ndarray:
+    """Capacities ``(..., Tq, Tk)`` of mixing matrices: sign rule, rows, residual (square matrices only)."""
+    signed = apply_sign_rule(mixing, negative, what)
+    return add_residual(normalise_rows(signed) if normalize else signed, residual)
+
+
+def rows_off(mixing: np.ndarray, dtype: str) -> bool:
+    """True where some row's mass is neither 0 nor 1 within the rounding of ``dtype``."""
+    mass = row_mass(mixing)
+    return bool(((mass > 0) & (np.abs(mass - 1) > _ROW_TOLERANCE.get(dtype, 1e-4))).any())
+
+
+def warn_rows(mass: np.ndarray, normalize: bool) -> None:
+    """Say that rows did not sum to 1, and what was done."""
+    nonzero = mass[mass > 0]
+    done = "were rescaled" if normalize else "were kept as they are (normalize=False)"
+    warnings.warn(
+        f"rows that do not sum to 1 {done}: row sums run from {nonzero.min():.6g} to {nonzero.max():.6g}; "
+        "they stand in graph.meta['row_mass']",
+        FlowgraphWarning,
+        stacklevel=4,
+    )
+
+
+def _stack_graph(
+    mixing: np.ndarray,
+    make_level: Any,
+    *,
+    residual: Any,
+    normalize: bool,
+    negative: str,
+    warn: bool,
+    meta: Mapping[str, Any],
+    dtype: str | None = None,
+) -> LayeredGraph:
+    """A plain stack of levels from ``(L, T, T)`` mixing."""
+    share = check_residual(residual)
+    capacity = block_capacity(mixing, residual=share, normalize=normalize, negative=negative, what="mixing")
+    signless = apply_sign_rule(mixing, negative, "mixing")
+    meta = dict(meta) | {"residual": share, "normalize": bool(normalize), "negative": negative}
+    if rows_off(signless, dtype or str(mixing.dtype)):
+        mass = row_mass(signless)
+        mass.setflags(write=False)
+        meta["row_mass"] = mass
+        if warn:
+            warn_rows(mass, normalize)
+    count, size = mixing.shape[:2]
+    levels = [make_level("input" if k == 0 else f"layer {k}", size) for k in range(count + 1)]
+    blocks = [Block(k + 1, k, capacity[k], residual=share) for k in range(count)]
+    return LayeredGraph(levels, blocks, meta=meta, signed=bool((capacity < 0).any()))
+
+
+def _as_stack(mixing: Any, argument: str) -> np.ndarray:
+    """``(L, T, T)`` float64 from an array or a list of matrices, checked."""
+    if isinstance(mixing, np.ndarray):
+        layers = list(mixing) if mixing.ndim >= 3 else [mixing]
+        if mixing.ndim == 2:
+            raise FlowgraphError(f"{argument}: shape {mixing.shape} is one matrix; pass (layers, T, T), e.g. matrix[None]")
+    else:
+        try:
+            layers = [to_numpy(m) for m in mixing]
+        except TypeError:
+            raise FlowgraphError(f"{argument}: {type(mixing).__name__} is not a stack of matrices; pass (layers, T, T)") from None
+    if not layers:
+        raise FlowgraphError(f"{argument}: no layers; pass at least one (T, T) matrix")
+    arrays = [_as_float(m, argument, number) for number, m in enumerate(layers, 1)]
+    for number, m in enumerate(arrays, 1):
+        if m.ndim == 3:
+            raise FlowgraphError(f"{argument}: layer {number} has shape {m.shape}, heads kept; join or choose heads first: (layers, T, T)")
+        if m.ndim != 2 or m.shape[0] != m.shape[1]:
+            raise FlowgraphError(f"{argument}: layer {number} has shape {m.shape}, which is not square; pass (T, T) matrices")
+        if m.shape != arrays[0].shape:
+            raise FlowgraphError(f"{argument}: layer {number} has shape {m.shape}, layer 1 {arrays[0].shape}; all must have one size")
+    if arrays[0].shape[0] == 0:
+        raise FlowgraphError(f"{argument}: matrices of no tokens, shape {arrays[0].shape}; pass at least one token")
+    stack = np.stack(arrays)
+    check_finite(stack, argument)
+    return stack
+
+
+def _as_float(matrix: Any, argument: str, number: int) -> np.ndarray:
+    try:
+        array = np.asarray(matrix)
+        if np.iscomplexobj(array):
+            raise TypeError("complex")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise FlowgraphError(f"{argument}: layer {number} is not a matrix of real numbers") from None
+
+
+def check_finite(array: np.ndarray, argument: str) -> None:
+    """Refuse NaN and infinities, naming the first."""
+    bad = ~np.isfinite(array)
+    if bad.any():
+        where = tuple(int(k) for k in np.argwhere(bad)[0])
+        raise FlowgraphError(
+            f"{argument}: {int(bad.sum())} entries are not finite, the first {array[where]} at {where}; "
+            "capacities must be finite numbers"
+        )
+
+
+def to_numpy(array: Any) -> np.ndarray:
+    """A NumPy array from an array or a torch tensor (half precision upcast; NumPy has no bfloat16)."""
+    if hasattr(array, "detach"):
+        array = array.detach()
+        array = array.float() if array.dtype.is_floating_point and array.element_size() < 4 else array
+        return array.cpu().numpy()
+    return np.asarray(array)
+
+
+def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
+    """Layers as ``(H, T, T)`` float64, and the name of the dtype they came in."""
+    if attentions is None or len(attentions) == 0:
+        raise FlowgraphError(
+            "attentions: there are none; the model's attention implementation does not return weights "
+            "(load it with attn_implementation='eager' and pass output_attentions=True), or use fg.trace"
+        )
+    dtype = str(getattr(attentions[0], "dtype", "float64")).removeprefix("torch.")
+    layers = []
+    for number, a in enumerate(attentions, 1):
+        if a is None or isinstance(a, (tuple, list)) and not (a and np.isscalar(a[0])):
+            raise FlowgraphError(
+                f"attentions: layer {number} is {'None' if a is None else 'a nested tuple, as generate() returns'}; "
+                "pass the attentions of one forward pass, one (1, H, T, T) tensor a layer"
+            )
+        array = _as_float(to_numpy(a), "attentions", number)
+        if array.ndim == 4 and array.shape[0] != 1:
+            raise FlowgraphError(f"attentions: layer {number} holds a batch of {array.shape[0]}; pass one example: [a[:1] for a in attentions]")
+        array = array[0] if array.ndim == 4 else array
+        if array.ndim != 3 or array.shape[1] != array.shape[2] or array.shape[0] == 0:
+            raise FlowgraphError(f"attentions: layer {number} has shape {tuple(np.shape(a))}; expected (1, heads, T, T)")
+        if layers and array.shape[1:] != layers[0].shape[1:]:
+            raise FlowgraphError(f"attentions: layer {number} has {array.shape[-1]} tokens, layer 1 {layers[0].shape[-1]}; all must have one size")
+        check_finite(array, f"attentions, layer {number}")
+        layers.append(array)
+    return layers, dtype
+
+
+def _join_heads(attention: np.ndarray, heads: str | int) -> np.ndarray:
+    """``(H, T, T) -> (T, T)``."""
+    if isinstance(heads, str) and heads in ("all", "mean", "max", "min"):
+        return getattr(attention, "mean" if heads == "all" else heads)(0)
+    if isinstance(heads, (int, np.integer)) and not isinstance(heads, bool):
+        if not 0 <= heads < len(attention):
+            raise FlowgraphError(f"heads: {heads} is not a head of this model, which has 0 to {len(attention) - 1}")
+        return attention[heads]
+    raise FlowgraphError(f"heads: unknown rule {heads!r}; choose 'mean', 'max', 'min' or the number of one head")
+
+
+def _frozen_block(block: Block) -> Block:
+    capacity = np.array(block.capacity, dtype=np.float64)
+    capacity.setflags(write=False)
+    return Block(block.upper, block.lower, capacity, block.kind, block.residual)
+
+
+def _check_graph(graph: LayeredGraph) -> None:
+    count = len(graph.levels)
+    if count < 2:
+        raise FlowgraphError(f"levels: {count} given; a graph has an input level and at least one above it")
+    for k in (*graph.layers, *graph.inputs):
+        if not 0 <= k < count:
+            raise FlowgraphError(f"layers, inputs: {k} is not a level; the graph has levels 0 to {count - 1}")
+    for number, block in enumerate(graph.blocks):
+        if not 0 <= block.lower < block.upper < count:
+            raise FlowgraphError(f"blocks: block {number} joins level {block.upper} to {block.lower}; edges run down, within 0 to {count - 1}")
+        shape = (graph.levels[block.upper].size, graph.levels[block.lower].size)
+        if block.capacity.shape != shape:
+            raise FlowgraphError(f"blocks: block {number} has capacities of shape {block.capacity.shape}, its levels need {shape}")
+        check_finite(block.capacity, f"capacity of block {number}")
+        if not graph.signed and (block.capacity < 0).any():
+            raise FlowgraphError(f"capacity of block {number}: negative entries, the least {block.capacity.min():.6g}; capacities cannot be negative")
+
+
+def _as_int(value: Any) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError
+    return int(value)
+
+
+def _concat(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    return np.concatenate(parts).astype(dtype) if parts else np.zeros(0, dtype)
