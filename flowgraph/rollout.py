@@ -1,7 +1,7 @@
 """Raw attention and attention rollout: the two attributions that are plain matrix algebra.
 
-Rollout multiplies the layers' matrices, ``R^1 = M^1``, ``R^l = M^l R^(l-1)``: the share of input ``j`` in node
-``(l, i)``, summed over all paths between them (Abnar & Zuidema 2020, section 3;
+Rollout multiplies the layers' matrices, ``R^1 = M^1``, ``R^l = M^l R^(l-1)``: the share of input ``j`` in
+node ``(l, i)``, summed over all paths between them (Abnar & Zuidema 2020, section 3;
 10.18653/v1/2020.acl-main.385). On an encoder-decoder graph the same sum over paths runs block by block.
 """
 
@@ -30,8 +30,8 @@ def raw(graph: LayeredGraph, *, level: Any = -1, targets: Any = None, inputs: An
 
     Returns
     -------
-    ``(targets, inputs)`` float64, or ``(L, targets, inputs)`` for ``level="all"``. For a decoder layer that reads
-    an encoder the columns are ``[cross | self]``: the encoder's tokens, then the decoder's.
+    ``(targets, inputs)`` float64, or ``(L, targets, inputs)`` for ``level="all"``. For a decoder layer that
+    reads an encoder the columns are ``[cross | self]``: the encoder's tokens, then the decoder's.
     """
     levels, single = resolve_levels(graph, level)
     return select([_own_matrix(graph, k) for k in levels], single, targets, inputs)
@@ -67,7 +67,7 @@ def select(matrices: list[np.ndarray], single: bool, targets: Any, inputs: Any) 
     shapes = {m.shape for m in matrices}
     if len(shapes) > 1:
         raise FlowgraphError(
-            f"level: 'all' needs levels of one size, and these give {sorted(shapes)}; pass one level at a time"
+            f"level: 'all' needs levels of one size, these give {sorted(shapes)}; pass one level at a time"
         )
     size, width = matrices[0].shape
     rows = resolve_positions(targets, size, "targets")
@@ -104,8 +104,8 @@ def _own_matrix(graph: LayeredGraph, k: int) -> np.ndarray:
         home = graph.inputs[0] if block.kind == "cross" else graph.inputs[-1]
         if block.capacity.shape != matrix[:, columns[home]].shape or len(graph.inputs) < 2:
             raise FlowgraphError(
-                f"graph: level {k} ({graph.levels[k].name}) reads several levels, which raw attention can show "
-                "for encoder-decoder graphs only; use rollout or flow"
+                f"graph: level {k} ({graph.levels[k].name}) reads several levels, which raw attention "
+                "can show for encoder-decoder graphs only; use rollout or flow"
             )
         matrix[:, columns[home]] += block.capacity
     return matrix
