@@ -1,0 +1,111 @@
+"""Attention flow and attention rollout for transformers: exact, fast, and easy to look at.
+
+>>> import flowgraph as fg
+>>> attribution = fg.attribute(model, tokenizer, "The cat sat on the mat.", method="flow")  # doctest: +SKIP
+
+The public names are imported when they are first used, so that ``import flowgraph`` costs nothing but NumPy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Not lazy: importing the module ``flowgraph.rollout`` makes it an attribute of this package, which would hide
+# the function of that name from then on, were the function not put in its place first.
+from flowgraph.rollout import raw, rollout
+
+if TYPE_CHECKING:
+    from flowgraph import mixing, solvers
+    from flowgraph.attribution import Attribution, attribute, attribute_graph
+    from flowgraph.capture.run import trace
+    from flowgraph.capture.trace import Trace
+    from flowgraph.errors import (
+        CertificateError,
+        FlowgraphError,
+        FlowgraphWarning,
+        MissingDependencyError,
+        TimeLimitError,
+    )
+    from flowgraph.flow import attention_flow, bottleneck, joint_flow, max_flow
+    from flowgraph.graph import Block, LayeredGraph, Level
+    from flowgraph.mixing import mixing_ratio, norms
+    from flowgraph.solvers import FlowResult, check_flow
+
+    __version__: str
+
+_HOME = {
+    "Attribution": "attribution",
+    "Block": "graph",
+    "CertificateError": "errors",
+    "FlowResult": "solvers",
+    "FlowgraphError": "errors",
+    "FlowgraphWarning": "errors",
+    "LayeredGraph": "graph",
+    "Level": "graph",
+    "MissingDependencyError": "errors",
+    "TimeLimitError": "errors",
+    "Trace": "capture.trace",
+    "attention_flow": "flow",
+    "attribute": "attribution",
+    "attribute_graph": "attribution",
+    "bottleneck": "flow",
+    "check_flow": "solvers",
+    "joint_flow": "flow",
+    "max_flow": "flow",
+    "mixing_ratio": "mixing",
+    "norms": "mixing",
+    "trace": "capture.run",
+}
+"""Public name -> the module of this package that defines it."""
+
+_ROOMS = ("mixing", "solvers")
+"""Public modules."""
+
+__all__ = [
+    "Attribution",
+    "Block",
+    "CertificateError",
+    "FlowResult",
+    "FlowgraphError",
+    "FlowgraphWarning",
+    "LayeredGraph",
+    "Level",
+    "MissingDependencyError",
+    "TimeLimitError",
+    "Trace",
+    "__version__",
+    "attention_flow",
+    "attribute",
+    "attribute_graph",
+    "bottleneck",
+    "check_flow",
+    "joint_flow",
+    "max_flow",
+    "mixing",
+    "mixing_ratio",
+    "norms",
+    "raw",
+    "rollout",
+    "solvers",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    elif name in _ROOMS:
+        value = import_module(f"{__name__}.{name}")
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version("attention-flowgraph")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
