@@ -214,7 +214,7 @@ class Attribution:
             ) from None
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A ``DataFrame`` of the scores: columns (input, token), rows (target, token), or (level, target, token).
+        """A ``DataFrame`` of the scores: columns (input, token), rows ([level,] target, token).
 
         Positions stand beside tokens because a token may occur twice; ``frame.stack()`` gives long rows.
         """
@@ -473,11 +473,9 @@ class _Axis:
         causal = graph is not None and (bool(graph.meta.get("causal", False)) or len(graph.inputs) > 1)
         found = [p for p, token in enumerate(self.raw_tokens or self.tokens) if token in _CLASSIFYING]
         if causal or not found:
-            why = (
-                "a decoder has no classifying token" if causal else "no classifying token stands in this text"
-            )
+            why = "a decoder has no classifying token" if causal else "this text has no classifying token"
             raise FlowgraphError(
-                f"{argument}: 'cls' cannot be had, {why}; pass 'last', 'mean', or one of {numbered(self.tokens)}"
+                f"{argument}: 'cls': {why}; pass 'last', 'mean', or one of {numbered(self.tokens)}"
             )
         return found[0]
 
