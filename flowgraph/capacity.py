@@ -24,7 +24,9 @@ def check_residual(residual: object) -> float | None:
             f"residual: {residual!r} is not a number; pass a share between 0 and 1, or None"
         ) from None
     if not 0.0 <= share <= 1.0:
-        raise FlowgraphError(f"residual: {share} is not a share between 0 and 1; 0.5 is the paper's, None adds none")
+        raise FlowgraphError(
+            f"residual: {share} is not a share between 0 and 1; 0.5 is the paper's, None adds none"
+        )
     return share
 
 

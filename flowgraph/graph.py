@@ -111,7 +111,7 @@ class LayeredGraph:
         ``None`` adds none. ``normalize=False`` keeps row sums. ``negative``: ``"error"``, ``"clip"``,
         ``"abs"`` or ``"keep"`` (raw and rollout only; rows are divided by the sum of absolute values).
         """
-        return _stack_graph(
+        return stack_graph(
             _as_stack(mixing, "mixing"),
             levels_like(tokens),
             residual=0.5 if isinstance(residual, str) and residual == "auto" else residual,
@@ -138,7 +138,7 @@ class LayeredGraph:
         ``"max"``, ``"min"`` or the number of one head, from 0.
         """
         layers, dtype = _read_attentions(attentions)
-        return _stack_graph(
+        return stack_graph(
             np.stack([_join_heads(a, heads) for a in layers]),
             levels_like(tokens),
             residual=0.5 if isinstance(residual, str) and residual == "auto" else residual,
@@ -208,7 +208,9 @@ class LayeredGraph:
     def level_index(self, level: int) -> int:
         """Index into ``levels`` of the outputs of layer ``level`` (from 1; -1 is the top)."""
         if isinstance(level, (bool, np.bool_)) or not isinstance(level, (int, np.integer)):
-            raise FlowgraphError(f"level: {level!r} is not a layer number; pass an integer from 1, -1 for the top, or 'all'")
+            raise FlowgraphError(
+                f"level: {level!r} is not a layer number; pass an integer from 1, -1 for the top, or 'all'"
+            )
         count = self.num_layers
         number = int(level) if level > 0 else count + 1 + int(level)
         if level == 0 or not 1 <= number <= count:
@@ -224,12 +226,18 @@ class LayeredGraph:
             level, position = node
             level, position = _as_int(level), _as_int(position)
         except (TypeError, ValueError):
-            raise FlowgraphError(f"{argument}: {node!r} is not a node; pass (index into graph.levels, position)") from None
+            raise FlowgraphError(
+                f"{argument}: {node!r} is not a node; pass (index into graph.levels, position)"
+            ) from None
         if not 0 <= level < len(self.levels):
-            raise FlowgraphError(f"{argument}: level {level} is not in the graph, whose levels are 0 to {len(self.levels) - 1}")
+            raise FlowgraphError(
+                f"{argument}: level {level} is not in the graph, whose levels are 0 to {len(self.levels) - 1}"
+            )
         size = self.levels[level].size
         if not 0 <= position < size:
-            raise FlowgraphError(f"{argument}: position {position} is not in level {level}, whose positions are 0 to {size - 1}")
+            raise FlowgraphError(
+                f"{argument}: position {position} is not in level {level}, whose positions are 0 to {size - 1}"
+            )
         return level, position
 
     def require_unsigned(self, purpose: str) -> None:
@@ -276,7 +284,9 @@ class LayeredGraph:
             rows, columns = np.nonzero(block.capacity)
             graph.add_edges_from(
                 ((block.upper, i), (block.lower, j), {"capacity": c})
-                for i, j, c in zip(rows.tolist(), columns.tolist(), block.capacity[rows, columns].tolist(), strict=True)
+                for i, j, c in zip(
+                    rows.tolist(), columns.tolist(), block.capacity[rows, columns].tolist(), strict=True
+                )
             )
         return graph
 
@@ -319,11 +329,20 @@ def levels_like(
     """A function ``(name, size) -> Level`` that puts these tokens on every level of a stack."""
 
     def make(name: str, size: int) -> Level:
-        for argument, given in (("tokens", tokens), ("raw_tokens", raw_tokens), ("special", special), ("words", words)):
+        for argument, given in (
+            ("tokens", tokens),
+            ("raw_tokens", raw_tokens),
+            ("special", special),
+            ("words", words),
+        ):
             if isinstance(given, str):
-                raise FlowgraphError(f"{argument}: {given!r} is one string; pass a list with one token a position")
+                raise FlowgraphError(
+                    f"{argument}: {given!r} is one string; pass a list with one token a position"
+                )
             if given is not None and len(given) != size:
-                raise FlowgraphError(f"{argument}: {len(given)} given for matrices of {size} positions; pass one a position")
+                raise FlowgraphError(
+                    f"{argument}: {len(given)} given for matrices of {size} positions; pass one a position"
+                )
         return Level(
             name,
             size,
@@ -362,7 +381,7 @@ def warn_rows(mass: np.ndarray, normalize: bool) -> None:
     )
 
 
-def _stack_graph(
+def stack_graph(
     mixing: np.ndarray,
     make_level: Any,
     *,
@@ -395,24 +414,36 @@ def _as_stack(mixing: Any, argument: str) -> np.ndarray:
     if isinstance(mixing, np.ndarray):
         layers = list(mixing) if mixing.ndim >= 3 else [mixing]
         if mixing.ndim == 2:
-            raise FlowgraphError(f"{argument}: shape {mixing.shape} is one matrix; pass (layers, T, T), e.g. matrix[None]")
+            raise FlowgraphError(
+                f"{argument}: shape {mixing.shape} is one matrix; pass (layers, T, T), e.g. matrix[None]"
+            )
     else:
         try:
             layers = [to_numpy(m) for m in mixing]
         except TypeError:
-            raise FlowgraphError(f"{argument}: {type(mixing).__name__} is not a stack of matrices; pass (layers, T, T)") from None
+            raise FlowgraphError(
+                f"{argument}: {type(mixing).__name__} is not a stack of matrices; pass (layers, T, T)"
+            ) from None
     if not layers:
         raise FlowgraphError(f"{argument}: no layers; pass at least one (T, T) matrix")
     arrays = [_as_float(m, argument, number) for number, m in enumerate(layers, 1)]
     for number, m in enumerate(arrays, 1):
         if m.ndim == 3:
-            raise FlowgraphError(f"{argument}: layer {number} has shape {m.shape}, heads kept; join or choose heads first: (layers, T, T)")
+            raise FlowgraphError(
+                f"{argument}: layer {number} has shape {m.shape}, heads kept; join or choose heads first: (layers, T, T)"
+            )
         if m.ndim != 2 or m.shape[0] != m.shape[1]:
-            raise FlowgraphError(f"{argument}: layer {number} has shape {m.shape}, which is not square; pass (T, T) matrices")
+            raise FlowgraphError(
+                f"{argument}: layer {number} has shape {m.shape}, which is not square; pass (T, T) matrices"
+            )
         if m.shape != arrays[0].shape:
-            raise FlowgraphError(f"{argument}: layer {number} has shape {m.shape}, layer 1 {arrays[0].shape}; all must have one size")
+            raise FlowgraphError(
+                f"{argument}: layer {number} has shape {m.shape}, layer 1 {arrays[0].shape}; all must have one size"
+            )
     if arrays[0].shape[0] == 0:
-        raise FlowgraphError(f"{argument}: matrices of no tokens, shape {arrays[0].shape}; pass at least one token")
+        raise FlowgraphError(
+            f"{argument}: matrices of no tokens, shape {arrays[0].shape}; pass at least one token"
+        )
     stack = np.stack(arrays)
     check_finite(stack, argument)
     return stack
@@ -465,12 +496,18 @@ def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
             )
         array = _as_float(to_numpy(a), "attentions", number)
         if array.ndim == 4 and array.shape[0] != 1:
-            raise FlowgraphError(f"attentions: layer {number} holds a batch of {array.shape[0]}; pass one example: [a[:1] for a in attentions]")
+            raise FlowgraphError(
+                f"attentions: layer {number} holds a batch of {array.shape[0]}; pass one example: [a[:1] for a in attentions]"
+            )
         array = array[0] if array.ndim == 4 else array
         if array.ndim != 3 or array.shape[1] != array.shape[2] or array.shape[0] == 0:
-            raise FlowgraphError(f"attentions: layer {number} has shape {tuple(np.shape(a))}; expected (1, heads, T, T)")
+            raise FlowgraphError(
+                f"attentions: layer {number} has shape {tuple(np.shape(a))}; expected (1, heads, T, T)"
+            )
         if layers and array.shape[1:] != layers[0].shape[1:]:
-            raise FlowgraphError(f"attentions: layer {number} has {array.shape[-1]} tokens, layer 1 {layers[0].shape[-1]}; all must have one size")
+            raise FlowgraphError(
+                f"attentions: layer {number} has {array.shape[-1]} tokens, layer 1 {layers[0].shape[-1]}; all must have one size"
+            )
         check_finite(array, f"attentions, layer {number}")
         layers.append(array)
     return layers, dtype
@@ -482,9 +519,13 @@ def _join_heads(attention: np.ndarray, heads: str | int) -> np.ndarray:
         return getattr(attention, "mean" if heads == "all" else heads)(0)
     if isinstance(heads, (int, np.integer)) and not isinstance(heads, bool):
         if not 0 <= heads < len(attention):
-            raise FlowgraphError(f"heads: {heads} is not a head of this model, which has 0 to {len(attention) - 1}")
+            raise FlowgraphError(
+                f"heads: {heads} is not a head of this model, which has 0 to {len(attention) - 1}"
+            )
         return attention[heads]
-    raise FlowgraphError(f"heads: unknown rule {heads!r}; choose 'mean', 'max', 'min' or the number of one head")
+    raise FlowgraphError(
+        f"heads: unknown rule {heads!r}; choose 'mean', 'max', 'min' or the number of one head"
+    )
 
 
 def _frozen_block(block: Block) -> Block:
@@ -502,13 +543,19 @@ def _check_graph(graph: LayeredGraph) -> None:
             raise FlowgraphError(f"layers, inputs: {k} is not a level; the graph has levels 0 to {count - 1}")
     for number, block in enumerate(graph.blocks):
         if not 0 <= block.lower < block.upper < count:
-            raise FlowgraphError(f"blocks: block {number} joins level {block.upper} to {block.lower}; edges run down, within 0 to {count - 1}")
+            raise FlowgraphError(
+                f"blocks: block {number} joins level {block.upper} to {block.lower}; edges run down, within 0 to {count - 1}"
+            )
         shape = (graph.levels[block.upper].size, graph.levels[block.lower].size)
         if block.capacity.shape != shape:
-            raise FlowgraphError(f"blocks: block {number} has capacities of shape {block.capacity.shape}, its levels need {shape}")
+            raise FlowgraphError(
+                f"blocks: block {number} has capacities of shape {block.capacity.shape}, its levels need {shape}"
+            )
         check_finite(block.capacity, f"capacity of block {number}")
         if not graph.signed and (block.capacity < 0).any():
-            raise FlowgraphError(f"capacity of block {number}: negative entries, the least {block.capacity.min():.6g}; capacities cannot be negative")
+            raise FlowgraphError(
+                f"capacity of block {number}: negative entries, the least {block.capacity.min():.6g}; capacities cannot be negative"
+            )
 
 
 def _as_int(value: Any) -> int:

@@ -100,10 +100,14 @@ def check_flow(graph: LayeredGraph, result: FlowResult, *, tolerance: float = TO
 def _check_shapes(graph: LayeredGraph, result: FlowResult) -> None:
     shapes = [b.capacity.shape for b in graph.blocks]
     if [np.shape(f) for f in result.edge_flow] != shapes:
-        raise CertificateError(f"edge_flow: shapes {[np.shape(f) for f in result.edge_flow]}, the graph's blocks have {shapes}")
+        raise CertificateError(
+            f"edge_flow: shapes {[np.shape(f) for f in result.edge_flow]}, the graph's blocks have {shapes}"
+        )
     sizes = [(level.size,) for level in graph.levels]
     if [np.shape(m) for m in result.cut] != sizes:
-        raise CertificateError(f"cut: shapes {[np.shape(m) for m in result.cut]}, the graph's levels have {sizes}")
+        raise CertificateError(
+            f"cut: shapes {[np.shape(m) for m in result.cut]}, the graph's levels have {sizes}"
+        )
 
 
 def _check_bounds(graph: LayeredGraph, result: FlowResult, slack: float) -> None:
@@ -120,7 +124,9 @@ def _check_bounds(graph: LayeredGraph, result: FlowResult, slack: float) -> None
             )
 
 
-def _check_conservation(graph: LayeredGraph, result: FlowResult, source: Node, sink: Node, slack: float) -> None:
+def _check_conservation(
+    graph: LayeredGraph, result: FlowResult, source: Node, sink: Node, slack: float
+) -> None:
     net = [np.zeros(level.size) for level in graph.levels]
     for block, flow in zip(graph.blocks, result.edge_flow, strict=True):
         net[block.upper] += flow.sum(1)
@@ -141,6 +147,10 @@ def _check_cut(graph: LayeredGraph, result: FlowResult, source: Node, sink: Node
         raise CertificateError(f"cut: does not part source {source} from sink {sink}")
     actual = cut_value(graph, result.cut)
     if abs(actual - result.cut_value) > slack:
-        raise CertificateError(f"cut_value: {result.cut_value:.12g} claimed, the cut's edges hold {actual:.12g}")
+        raise CertificateError(
+            f"cut_value: {result.cut_value:.12g} claimed, the cut's edges hold {actual:.12g}"
+        )
     if abs(actual - result.value) > slack:
-        raise CertificateError(f"value: a flow of {result.value:.12g} and a cut of {actual:.12g}; one is not optimal")
+        raise CertificateError(
+            f"value: a flow of {result.value:.12g} and a cut of {actual:.12g}; one is not optimal"
+        )

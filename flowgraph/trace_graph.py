@@ -1,0 +1,199 @@
+"""From a trace of a forward pass to a layered graph.
+
+A trace is read by its mapping of arrays and its tokens alone; nothing here knows of models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flowgraph.capacity import add_residual, apply_sign_rule, check_residual, row_mass
+from flowgraph.errors import FlowgraphError
+from flowgraph.graph import (
+    Block,
+    LayeredGraph,
+    Level,
+    block_capacity,
+    check_finite,
+    levels_like,
+    rows_off,
+    stack_graph,
+    warn_rows,
+)
+
+_COPIED = (
+    "model",
+    "model_type",
+    "text",
+    "dtype",
+    "heads",
+    "layers",
+    "causal",
+    "versions",
+    "tokenizer",
+    "image",
+)
+
+
+def graph_from_trace(
+    trace: Any,
+    *,
+    edges: str | None = None,
+    head: int | None = None,
+    residual: Any = "auto",
+    normalize: bool = True,
+    negative: str = "error",
+) -> LayeredGraph:
+    """The graph of one edge kind; see :meth:`flowgraph.graph.LayeredGraph.from_trace`."""
+    kind = _choose_kind(trace, edges)
+    facts = trace.meta.get("kinds", {}).get(kind, {})
+    if isinstance(residual, str):
+        if residual != "auto":
+            raise FlowgraphError(
+                f"residual: {residual!r} is not a rule; pass 'auto', a share between 0 and 1, or None"
+            )
+        residual = None if facts.get("holds_residual", False) else 0.5
+    rules: dict[str, Any] = {
+        "residual": check_residual(residual),
+        "normalize": normalize,
+        "negative": negative,
+    }
+    meta = {key: trace.meta[key] for key in _COPIED if key in trace.meta} | {"edges": kind, "head": head}
+    meta["holds_residual"] = bool(facts.get("holds_residual", False))
+    arrays = trace[kind]
+    if isinstance(arrays, Mapping):
+        return _encoder_decoder_graph(
+            trace, {k: _one_matrix(a, head, kind) for k, a in arrays.items()}, meta, facts, rules
+        )
+    return stack_graph(
+        _one_matrix(arrays, head, kind),
+        levels_like(trace.tokens, trace.raw_tokens, trace.special, trace.word_ids),
+        **rules,
+        warn=bool(facts.get("rows_sum_to_one", kind == "attention")),
+        dtype=str(trace.meta.get("dtype", "float32")),
+        meta=meta,
+    )
+
+
+def _choose_kind(trace: Any, edges: str | None) -> str:
+    kinds = list(trace.kinds)
+    if edges is None:
+        if len(kinds) == 1:
+            return kinds[0]
+        raise FlowgraphError(
+            f"edges: the trace holds {', '.join(kinds)}; say which one the graph is to be made of"
+        )
+    if not isinstance(edges, str) or edges not in kinds:
+        raise FlowgraphError(
+            f"edges: {edges!r} was not traced; the trace holds {', '.join(kinds)}; pass edges={edges!r} to fg.trace as well"
+        )
+    return edges
+
+
+def _one_matrix(array: Any, head: int | None, kind: str) -> np.ndarray:
+    """``(L, T, T)`` float64 from a traced array, with or without heads."""
+    array = np.asarray(array, dtype=np.float64)
+    if array.ndim == 3:
+        if head is not None:
+            raise FlowgraphError(
+                f"head: {head!r} asked for, but the trace of {kind!r} has its heads joined; trace with heads='each'"
+            )
+        return array
+    if head is None:
+        raise FlowgraphError(
+            f"head: the trace of {kind!r} keeps its {array.shape[1]} heads; say which one, 0 to {array.shape[1] - 1}"
+        )
+    if isinstance(head, bool) or not isinstance(head, (int, np.integer)) or not 0 <= head < array.shape[1]:
+        raise FlowgraphError(
+            f"head: {head!r} is not a head of this trace, which has 0 to {array.shape[1] - 1}"
+        )
+    return array[:, int(head)]
+
+
+def _encoder_decoder_graph(
+    trace: Any,
+    mixing: dict[str, np.ndarray],
+    meta: dict[str, Any],
+    facts: Mapping[str, Any],
+    rules: dict[str, Any],
+) -> LayeredGraph:
+    """Encoder levels 0..Le, decoder level 0, then a self- and a cross-attention level for each decoder layer.
+
+    The cross level reads the encoder's last level with share 1 - r and, straight down, the decoder's own
+    self-attention level with share r: the residual connection around cross-attention.
+    """
+    if "encoder" not in mixing:
+        return _decoder_only_graph(trace, mixing, meta, facts, rules)
+    share = rules["residual"]
+    encoder, decoder = _capacities(mixing, meta, facts, rules)
+    source = levels_like(trace.tokens, trace.raw_tokens, trace.special, trace.word_ids)
+    target = levels_like(trace.target_tokens)
+    ts, tt = mixing["encoder"].shape[-1], mixing["decoder"].shape[-1]
+    levels: list[Level] = [
+        source("encoder input" if k == 0 else f"encoder layer {k}", ts) for k in range(len(encoder) + 1)
+    ]
+    blocks = [Block(k + 1, k, c, residual=share) for k, c in enumerate(encoder)]
+    top_of_encoder = len(levels) - 1
+    levels.append(target("decoder input", tt))
+    layers = []
+    cross = block_capacity(
+        mixing["cross"], residual=None, normalize=rules["normalize"], negative=rules["negative"], what="cross"
+    )
+    kept = share or 0.0
+    for number, (own, read) in enumerate(zip(decoder, cross, strict=True), 1):
+        below = len(levels) - 1
+        levels.append(target(f"decoder layer {number} self", tt))
+        blocks.append(Block(below + 1, below, own, residual=share))
+        levels.append(target(f"decoder layer {number}", tt))
+        blocks.append(Block(below + 2, top_of_encoder, (1 - kept) * read, kind="cross"))
+        if kept:
+            blocks.append(Block(below + 2, below + 1, kept * np.eye(tt), kind="residual", residual=share))
+        layers.append(below + 2)
+    signed = any((b.capacity < 0).any() for b in blocks)
+    return LayeredGraph(
+        levels, blocks, layers=layers, inputs=(0, top_of_encoder + 1), meta=meta | rules, signed=signed
+    )
+
+
+def _decoder_only_graph(
+    trace: Any,
+    mixing: dict[str, np.ndarray],
+    meta: dict[str, Any],
+    facts: Mapping[str, Any],
+    rules: dict[str, Any],
+) -> LayeredGraph:
+    """A decoder whose encoder is not in the model: its self-attention stack (cross-attention stays in the trace)."""
+    tokens = trace.target_tokens if trace.target_tokens is not None else trace.tokens
+    return stack_graph(
+        mixing["decoder"],
+        levels_like(tokens),
+        **rules,
+        warn=bool(facts.get("rows_sum_to_one", False)),
+        dtype=str(trace.meta.get("dtype", "float32")),
+        meta=meta | {"cross": "left out: the model has no encoder whose tokens could be inputs"},
+    )
+
+
+def _capacities(
+    mixing: dict[str, np.ndarray], meta: dict[str, Any], facts: Mapping[str, Any], rules: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Capacities of the encoder's and the decoder's self-attention; off row masses go into ``meta``."""
+    masses = {}
+    for part, array in mixing.items():
+        check_finite(array, part)
+        signless = apply_sign_rule(array, rules["negative"], part)
+        if rows_off(signless, str(meta.get("dtype", "float32"))):
+            masses[part] = row_mass(signless)
+    if masses:
+        meta["row_mass"] = masses
+        if facts.get("rows_sum_to_one", False):
+            warn_rows(np.concatenate([m.ravel() for m in masses.values()]), rules["normalize"])
+    shares = {"normalize": rules["normalize"], "negative": rules["negative"]}
+    encoder, decoder = (
+        add_residual(block_capacity(mixing[part], residual=None, what=part, **shares), rules["residual"])
+        for part in ("encoder", "decoder")
+    )
+    return encoder, decoder
