@@ -381,10 +381,11 @@ def attribute_graph(
     average = isinstance(targets, str) and targets.strip().lower() == "mean"
     rows = explained.all() if average else explained.resolve(targets, "targets", graph)
     columns = read.resolve(inputs, "inputs")
-    compute = _compute_flow if name == "flow" else _ALGEBRA[name]
-    scores = compute(
-        graph, level=level, targets=rows, inputs=columns, **(flow_options if name == "flow" else {})
-    )
+    where = {"level": level, "targets": rows, "inputs": columns}
+    if name == "flow":
+        scores, found = _flow_scores(graph, where | flow_options)
+    else:
+        scores, found = _ALGEBRA[name](graph, **where), {}
     if average:
         scores = scores.mean(-2, keepdims=True)
     return Attribution(
@@ -392,17 +393,19 @@ def attribute_graph(
         level=graph.layers.index(levels[0]) + 1 if single else "all",
         method=name,
         edges=str(graph.meta.get("edges", "custom")),
-        meta=_plain(graph.meta) | ({"solver": solver, "flow_normalize": normalize} if name == "flow" else {}),
+        meta=_plain(dict(graph.meta) | found),
         graph=graph,
         **read.picked(columns, ""),
         **(_AVERAGE if average else explained.picked(rows, "target_")),
     )
 
 
-def _compute_flow(graph: LayeredGraph, **options: Any) -> np.ndarray:
-    from flowgraph.flow import attention_flow
+def _flow_scores(graph: LayeredGraph, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+    """Attention flow, and what the attribution's ``meta`` says of it."""
+    from flowgraph.flow import flow_matrix
 
-    return attention_flow(graph, **options)
+    result = flow_matrix(graph, **options)
+    return result.values, {"flow": dict(result.stats) | {"normalize": options["normalize"]}}
 
 
 _ALGEBRA: dict[str, Callable[..., np.ndarray]] = {"raw": raw, "rollout": rollout}
