@@ -16,7 +16,7 @@ import numpy as np
 
 from flowgraph._registry import normalise
 from flowgraph.errors import FlowgraphError, missing_dependency
-from flowgraph.graph import LayeredGraph, to_numpy
+from flowgraph.graph import LayeredGraph, Node, to_numpy
 from flowgraph.rollout import raw, rollout
 from flowgraph.selection import clean, join_pieces, numbered, resolve_levels, resolve_positions, word_groups
 
@@ -292,9 +292,9 @@ def attribute(
     level
         Layer number from 1, negative from the top, or ``"all"``.
     targets, inputs
-        Positions (an int, a slice, a list, a mask), a token or a word; targets also ``"cls"`` (the
-        classifying token), ``"last"`` or ``"mean"`` (the average row of all tokens), which come before a word
-        of the text that is spelt alike. ``None``: all.
+        Positions (an int, a slice, a list, a mask), a token or a word; ``None``: all. Targets also ``"cls"``
+        (the classifying token), ``"last"``, ``"mean"`` (the average row of all tokens) or ``"auto"`` (``cls``
+        where there is one, else ``last``); these come before a word of the text that is spelt alike.
     heads, generate, truncate, device, max_memory
         As for :func:`flowgraph.trace`.
     residual, negative, normalize_rows
@@ -378,8 +378,8 @@ def attribute_graph(
     levels, single = resolve_levels(graph, level)
     explained = _Axis.of_level(graph, levels[-1])
     read = _Axis.of_inputs(graph)
+    rows = _target_rows(targets, explained, graph)
     average = isinstance(targets, str) and targets.strip().lower() == "mean"
-    rows = explained.all() if average else explained.resolve(targets, "targets", graph)
     columns = read.resolve(inputs, "inputs")
     where = {"level": level, "targets": rows, "inputs": columns}
     if name == "flow":
@@ -398,6 +398,28 @@ def attribute_graph(
         **read.picked(columns, ""),
         **(_AVERAGE if average else explained.picked(rows, "target_")),
     )
+
+
+def pair_of_nodes(
+    graph: LayeredGraph, target: int | str, source: int | str, *, level: int | str = -1
+) -> tuple[Node, Node]:
+    """The nodes of one target at ``level`` and one input, each a position or a token that stands once.
+
+    Fit for :func:`flowgraph.max_flow`: ``((level index, position), (level index, position))``.
+    """
+    levels, single = resolve_levels(graph, level)
+    if not single:
+        raise FlowgraphError("level: one pair's flow starts at one level; pass a layer number, not 'all'")
+    rows = _target_rows(target, _Axis.of_level(graph, levels[0]), graph)
+    columns = _Axis.of_inputs(graph).resolve(source, "inputs")
+    for argument, found, given in (("targets", rows, target), ("inputs", columns, source)):
+        if len(found) != 1:
+            raise FlowgraphError(
+                f"{argument}: {given!r} is {len(found)} tokens, at positions "
+                f"{', '.join(str(p) for p in found)}; one pair's flow needs one of them"
+            )
+    nodes = [(k, p) for k in graph.inputs for p in range(graph.levels[k].size)]
+    return (levels[0], int(rows[0])), nodes[int(columns[0])]
 
 
 def _flow_scores(graph: LayeredGraph, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
@@ -452,16 +474,8 @@ class _Axis:
             tuple(words) if any(part.words is not None for part in parts) else None,
         )
 
-    def all(self) -> np.ndarray:
-        return np.arange(len(self.tokens))
-
-    def resolve(self, selection: Any, argument: str, graph: LayeredGraph | None = None) -> np.ndarray:
-        """Positions; for targets (``graph`` given) ``"cls"`` and ``"last"`` are understood."""
-        keyword = selection.strip().lower() if isinstance(selection, str) and graph is not None else None
-        if keyword == "last":
-            return np.array([len(self.tokens) - 1])
-        if keyword == "cls":
-            return np.array([self._classifying(argument, graph)])
+    def resolve(self, selection: Any, argument: str) -> np.ndarray:
+        """Positions of an int, slice, list, mask, token or word."""
         return resolve_positions(
             selection,
             len(self.tokens),
@@ -471,16 +485,10 @@ class _Axis:
             words=self.words,
         )
 
-    def _classifying(self, argument: str, graph: LayeredGraph | None) -> int:
-        """Position of the classifying token; a causal model's first token has read nothing, so it is none."""
-        causal = graph is not None and (bool(graph.meta.get("causal", False)) or len(graph.inputs) > 1)
-        found = [p for p, token in enumerate(self.raw_tokens or self.tokens) if token in _CLASSIFYING]
-        if causal or not found:
-            why = "a decoder has no classifying token" if causal else "this text has no classifying token"
-            raise FlowgraphError(
-                f"{argument}: 'cls': {why}; pass 'last', 'mean', or one of {numbered(self.tokens)}"
-            )
-        return found[0]
+    def classifying(self) -> int | None:
+        """Position of the classifying token, if there is one."""
+        names = self.raw_tokens or self.tokens
+        return next((p for p, token in enumerate(names) if token in _CLASSIFYING), None)
 
     def picked(self, positions: np.ndarray, prefix: str) -> dict[str, Any]:
         """The fields of an :class:`Attribution` for these positions."""
@@ -489,6 +497,27 @@ class _Axis:
             f"{prefix}special": _pick(self.special, positions),
             f"{prefix}word_ids": _pick(self.words, positions),
         }
+
+
+def _target_rows(selection: Any, axis: _Axis, graph: LayeredGraph) -> np.ndarray:
+    """Positions of the targets, with the words that ``targets`` understands beside tokens."""
+    keyword = selection.strip().lower() if isinstance(selection, str) else None
+    last = len(axis.tokens) - 1
+    if keyword == "mean":
+        return np.arange(last + 1)
+    # the first token of a decoder has read nothing but itself, so it classifies nothing
+    decodes = bool(graph.meta.get("causal", False)) or len(graph.inputs) > 1
+    classifying = None if decodes else axis.classifying()
+    if keyword == "auto":
+        return np.array([last if classifying is None else classifying])
+    if keyword == "last":
+        return np.array([last])
+    if keyword != "cls":
+        return axis.resolve(selection, "targets")
+    if classifying is None:
+        why = "a decoder has no classifying token" if decodes else "this text has no classifying token"
+        raise FlowgraphError(f"targets: 'cls': {why}; pass 'last', 'mean', or one of {numbered(axis.tokens)}")
+    return np.array([classifying])
 
 
 def _any_special(parts: Sequence[_Axis]) -> bool:

@@ -1,0 +1,202 @@
+"""Options that several commands share, and what their values mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from flowgraph.graph import LayeredGraph
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def debug_option(function: F) -> F:
+    """``--debug``: on any command, or before it."""
+
+    def remember(context: click.Context, _: click.Parameter, value: bool) -> None:
+        if value and context.obj is not None:
+            context.obj["debug"] = True
+
+    return click.option(
+        "--debug",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=remember,
+        help="Show the traceback of an error.",
+    )(function)
+
+
+class _WordOr(click.ParamType):
+    """A number, or one of a few words; ``None`` stands for the word ``none``."""
+
+    def __init__(self, number: type, *words: str) -> None:
+        self.number, self.words = number, words
+        self.name = "number or word"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(("N" if self.number is int else "SHARE", *self.words))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        word = value.strip().lower()
+        if word in self.words:
+            return None if word == "none" else word
+        try:
+            return self.number(word)
+        except ValueError:
+            kind = "an integer" if self.number is int else "a number"
+            self.fail(f"{value!r} is not {kind} or one of {', '.join(self.words)}", param, ctx)
+
+
+LEVEL = _WordOr(int, "all")
+HEADS = _WordOr(int, "all", "mean", "max", "min")
+RESIDUAL = _WordOr(float, "auto", "none")
+
+
+def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator of several options, in the order they are written."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+model_option: Callable[[F], F] = click.option(
+    "--model", metavar="NAME_OR_FOLDER", help="A Hugging Face model.  [default: the embedded model]"
+)
+
+text_argument: Callable[[F], F] = _stack(
+    click.argument("text"),
+    click.option(
+        "--pair",
+        metavar="TEXT",
+        help="A second text: the target of an encoder-decoder model, or the second sentence of a pair.",
+    ),
+)
+
+graph_options: Callable[[F], F] = _stack(
+    model_option,
+    click.option(
+        "--edges",
+        default="attention",
+        show_default=True,
+        metavar="KIND",
+        help="Edge kind: what a layer's edges weigh. 'flowgraph models' lists them.",
+    ),
+    click.option(
+        "--heads",
+        type=HEADS,
+        default="all",
+        show_default=True,
+        help="How heads are joined, or one head's number from 0.",
+    ),
+    click.option(
+        "--residual",
+        type=RESIDUAL,
+        default="auto",
+        show_default=True,
+        help="Share of the residual connection: auto is 0.5, or none for edge kinds that hold it already.",
+    ),
+    click.option(
+        "--negative",
+        type=click.Choice(["error", "clip", "abs"]),
+        default="error",
+        show_default=True,
+        help="What to do with negative entries of signed edge kinds.",
+    ),
+    click.option("--truncate", is_flag=True, help="Cut a text that is longer than the model takes."),
+    click.option("--device", metavar="DEVICE", help="Where to run the model, such as cpu or cuda."),
+)
+
+flow_options: Callable[[F], F] = _stack(
+    click.option(
+        "--solver",
+        default="auto",
+        show_default=True,
+        metavar="NAME",
+        help="Maximum-flow solver, for attention flow.",
+    ),
+    click.option(
+        "--time-limit", type=float, metavar="SECONDS", help="Give up a pair's flow after this long."
+    ),
+    click.option(
+        "--progress/--no-progress",
+        default=None,
+        help="A progress bar.  [default: where a person is watching]",
+    ),
+)
+
+
+def format_option(*names: str) -> Callable[[F], F]:
+    """``--format``; the first name is the default."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(names),
+        default=names[0],
+        show_default=True,
+        help="Form of the result.",
+    )
+
+
+def read_text(text: str, pair: str | None) -> str | tuple[str, str]:
+    """The text given, standard input for ``-``, and the pair where there are two."""
+    if text == "-":
+        text = sys.stdin.read().strip()
+    return text if pair is None else (text, pair)
+
+
+def model_or_embedded(model: str | None) -> str:
+    """The model named, or the embedded one's folder."""
+    if model is not None:
+        return model
+    from flowgraph.embedded import embedded_model
+
+    return str(embedded_model())
+
+
+def watched(progress: bool | None) -> bool:
+    """Whether to show a bar: as told, else where standard error is a terminal."""
+    return sys.stderr.isatty() if progress is None else progress
+
+
+def parse_target(value: str) -> int | str:
+    """An integer is a position, anything else a token or word."""
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
+def parse_targets(values: Sequence[str]) -> Any:
+    """``targets`` of an attribution from the ``--target`` options; None means all."""
+    parsed = [parse_target(value) for value in values]
+    if "all" in parsed:
+        return None
+    return parsed[0] if len(parsed) == 1 else parsed
+
+
+def trace_graph(model: str, text: str | tuple[str, str], **options: Any) -> LayeredGraph:
+    """The graph of one text, from the options of ``graph_options``."""
+    from flowgraph.capture.run import trace
+    from flowgraph.graph import LayeredGraph
+
+    traced = trace(
+        model,
+        None,
+        text,
+        edges=options["edges"],
+        heads=options["heads"],
+        truncate=options["truncate"],
+        device=options["device"],
+    )
+    return LayeredGraph.from_trace(traced, residual=options["residual"], negative=options["negative"])

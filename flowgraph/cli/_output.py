@@ -1,0 +1,141 @@
+"""What commands print: tables for people, JSON and CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from flowgraph.attribution import Attribution
+
+_MOST_COLUMNS = 8
+_BAR = 24
+
+
+def say(message: str) -> None:
+    """A line for the person at the terminal, on standard error."""
+    click.echo(message, err=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, numbers exact."""
+    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def print_csv(attribution: Attribution) -> None:
+    """One row a score: level, target, target_token, input, token, score."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(["level", "target", "target_token", "input", "token", "score"])
+    for level, scores in levels_of(attribution):
+        for (i, j), score in np.ndenumerate(scores):
+            writer.writerow(
+                [level, i, attribution.target_tokens[i], j, attribution.tokens[j], repr(float(score))]
+            )
+
+
+def print_table(table: Table) -> None:
+    """A table on standard output: as wide as the terminal, or as it needs to be in a file or a pipe."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 400, highlight=False, soft_wrap=False).print(table)
+
+
+def print_attribution(attribution: Attribution) -> None:
+    """Inputs down, targets (of one target at all levels, levels) across; of many targets the best inputs."""
+    if attribution.scores.ndim == 3 and len(attribution.target_tokens) == 1:
+        columns = [f"level {level}" for level, _ in levels_of(attribution)]
+        print_table(_scores_table(attribution, attribution.scores[:, 0], columns, title_of(attribution)))
+        return
+    for level, scores in levels_of(attribution):
+        title = title_of(attribution, level)
+        if len(scores) <= _MOST_COLUMNS:
+            columns = [printable(token) for token in attribution.target_tokens]
+            print_table(_scores_table(attribution, scores, columns, title))
+        else:
+            print_table(_best_table(attribution, scores, title))
+
+
+def bar_table(tokens: Sequence[str], columns: dict[str, np.ndarray], title: str) -> Table:
+    """Tokens down, one column of numbers with bars for each of ``columns``, each scaled to its largest."""
+    table = _new_table(title)
+    for name in columns:
+        table.add_column(name, justify="right")
+        table.add_column("", justify="left", no_wrap=True)
+    for j, token in enumerate(tokens):
+        cells: list[str] = []
+        for values in columns.values():
+            cells += [f"{values[j]:.4f}", bar(float(values[j]), float(values.max()))]
+        table.add_row(str(j), *_texts(printable(token), *cells))
+    return table
+
+
+def levels_of(attribution: Attribution) -> list[tuple[int, np.ndarray]]:
+    """(level, (targets, inputs)) for every level of an attribution."""
+    if attribution.scores.ndim == 2:
+        return [(int(attribution.level), attribution.scores)]
+    return list(enumerate(attribution.scores, 1))
+
+
+def title_of(attribution: Attribution, level: int | None = None) -> str:
+    """``flow over attention, level 6``."""
+    where = "all levels" if level is None else f"level {level}"
+    return f"{attribution.method} over {attribution.edges}, {where}"
+
+
+def bar(value: float, largest: float, width: int = _BAR // 2) -> str:
+    """A bar of eighths of a block, ``width`` blocks long for the largest value."""
+    eighths = round(8 * width * max(value, 0.0) / largest) if largest > 0 else 0
+    return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+
+
+def printable(token: str) -> str:
+    """A token as it can be shown on a terminal: control characters written as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+
+
+def _scores_table(attribution: Attribution, scores: np.ndarray, columns: Sequence[str], title: str) -> Table:
+    """``scores`` (columns, inputs), inputs down; a single column gets bars."""
+    if len(columns) == 1:
+        return bar_table(attribution.tokens, {columns[0]: scores[0]}, title)
+    table = _new_table(title)
+    for name in _texts(*columns):
+        table.add_column(name, justify="right")
+    for j, token in enumerate(attribution.tokens):
+        table.add_row(str(j), *_texts(printable(token), *(f"{value:.4f}" for value in scores[:, j])))
+    return table
+
+
+def _best_table(attribution: Attribution, scores: np.ndarray, title: str, count: int = 5) -> Table:
+    """Targets down, the inputs with the largest scores beside each."""
+    table = _new_table(title, "target")
+    table.add_column("largest inputs")
+    for i, token in enumerate(attribution.target_tokens):
+        order = np.argsort(-scores[i], kind="stable")[:count]
+        best = "  ".join(f"{printable(attribution.tokens[j])} {scores[i, j]:.4f}" for j in order)
+        table.add_row(str(i), *_texts(printable(token), best))
+    return table
+
+
+def _new_table(title: str, what: str = "input") -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table.add_column("#", justify="right", style="dim")
+    table.add_column(what)
+    return table
+
+
+def _texts(*cells: str) -> list[Any]:
+    """Cells that rich shows as they are: ``[CLS]`` is no markup."""
+    from rich.text import Text
+
+    return [Text(cell) for cell in cells]
