@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowgraph._registry import normalise
+from flowgraph.axes import Axis, target_rows
 from flowgraph.errors import FlowgraphError, missing_dependency
-from flowgraph.graph import LayeredGraph, Node, to_numpy
+from flowgraph.graph import LayeredGraph, to_numpy
 from flowgraph.rollout import raw, rollout
-from flowgraph.selection import clean, join_pieces, numbered, resolve_levels, resolve_positions, word_groups
+from flowgraph.selection import clean, join_pieces, resolve_levels, resolve_positions, word_groups
 
 if TYPE_CHECKING:
     import pandas
@@ -27,7 +28,6 @@ METHODS = ("raw", "rollout", "flow")
 """The attribution methods, by name."""
 
 _JSON_FORMAT = "flowgraph attribution 1"
-_CLASSIFYING = ("[CLS]", "<s>", "<cls>", "CLS")
 
 
 class Score(NamedTuple):
@@ -376,9 +376,9 @@ def attribute_graph(
             f"{given}: {flow_options[given]!r} is for method='flow' alone; leave it out with {name!r}"
         )
     levels, single = resolve_levels(graph, level)
-    explained = _Axis.of_level(graph, levels[-1])
-    read = _Axis.of_inputs(graph)
-    rows = _target_rows(targets, explained, graph)
+    explained = Axis.of_level(graph, levels[-1])
+    read = Axis.of_inputs(graph)
+    rows = target_rows(targets, explained, graph)
     average = isinstance(targets, str) and targets.strip().lower() == "mean"
     columns = read.resolve(inputs, "inputs")
     where = {"level": level, "targets": rows, "inputs": columns}
@@ -400,28 +400,6 @@ def attribute_graph(
     )
 
 
-def pair_of_nodes(
-    graph: LayeredGraph, target: int | str, source: int | str, *, level: int | str = -1
-) -> tuple[Node, Node]:
-    """The nodes of one target at ``level`` and one input, each a position or a token that stands once.
-
-    Fit for :func:`flowgraph.max_flow`: ``((level index, position), (level index, position))``.
-    """
-    levels, single = resolve_levels(graph, level)
-    if not single:
-        raise FlowgraphError("level: one pair's flow starts at one level; pass a layer number, not 'all'")
-    rows = _target_rows(target, _Axis.of_level(graph, levels[0]), graph)
-    columns = _Axis.of_inputs(graph).resolve(source, "inputs")
-    for argument, found, given in (("targets", rows, target), ("inputs", columns, source)):
-        if len(found) != 1:
-            raise FlowgraphError(
-                f"{argument}: {given!r} is {len(found)} tokens, at positions "
-                f"{', '.join(str(p) for p in found)}; one pair's flow needs one of them"
-            )
-    nodes = [(k, p) for k in graph.inputs for p in range(graph.levels[k].size)]
-    return (levels[0], int(rows[0])), nodes[int(columns[0])]
-
-
 def _flow_scores(graph: LayeredGraph, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
     """Attention flow, and what the attribution's ``meta`` says of it."""
     from flowgraph.flow import flow_matrix
@@ -439,89 +417,6 @@ def _check_method(method: Any) -> str:
     if name not in METHODS:
         raise FlowgraphError(f"method: unknown method {method!r}; choose one of {', '.join(METHODS)}")
     return name
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """The tokens along one side of an attribution, and what is known of them."""
-
-    tokens: tuple[str, ...]
-    raw_tokens: tuple[str, ...] | None
-    special: tuple[bool, ...] | None
-    words: tuple[int | None, ...] | None
-
-    @classmethod
-    def of_level(cls, graph: LayeredGraph, k: int) -> _Axis:
-        level = graph.levels[k]
-        return cls(level.tokens, level.raw_tokens, level.special, level.words)
-
-    @classmethod
-    def of_inputs(cls, graph: LayeredGraph) -> _Axis:
-        """All input levels one after the other; words of a later text get numbers of their own."""
-        parts = [cls.of_level(graph, k) for k in graph.inputs]
-        if len(parts) == 1:
-            return parts[0]
-        words: list[int | None] = []
-        for part in parts:
-            first = 1 + max((w for w in words if w is not None), default=-1)
-            words += [None if w is None else first + w for w in part.words or (None,) * len(part.tokens)]
-        return cls(
-            tuple(t for part in parts for t in part.tokens),
-            tuple(t for part in parts for t in part.raw_tokens or part.tokens),
-            tuple(s for part in parts for s in part.special or (False,) * len(part.tokens))
-            if _any_special(parts)
-            else None,
-            tuple(words) if any(part.words is not None for part in parts) else None,
-        )
-
-    def resolve(self, selection: Any, argument: str) -> np.ndarray:
-        """Positions of an int, slice, list, mask, token or word."""
-        return resolve_positions(
-            selection,
-            len(self.tokens),
-            argument,
-            tokens=self.tokens,
-            raw_tokens=self.raw_tokens,
-            words=self.words,
-        )
-
-    def classifying(self) -> int | None:
-        """Position of the classifying token, if there is one."""
-        names = self.raw_tokens or self.tokens
-        return next((p for p, token in enumerate(names) if token in _CLASSIFYING), None)
-
-    def picked(self, positions: np.ndarray, prefix: str) -> dict[str, Any]:
-        """The fields of an :class:`Attribution` for these positions."""
-        return {
-            f"{prefix}tokens": _pick(self.tokens, positions),
-            f"{prefix}special": _pick(self.special, positions),
-            f"{prefix}word_ids": _pick(self.words, positions),
-        }
-
-
-def _target_rows(selection: Any, axis: _Axis, graph: LayeredGraph) -> np.ndarray:
-    """Positions of the targets, with the words that ``targets`` understands beside tokens."""
-    keyword = selection.strip().lower() if isinstance(selection, str) else None
-    last = len(axis.tokens) - 1
-    if keyword == "mean":
-        return np.arange(last + 1)
-    # the first token of a decoder has read nothing but itself, so it classifies nothing
-    decodes = bool(graph.meta.get("causal", False)) or len(graph.inputs) > 1
-    classifying = None if decodes else axis.classifying()
-    if keyword == "auto":
-        return np.array([last if classifying is None else classifying])
-    if keyword == "last":
-        return np.array([last])
-    if keyword != "cls":
-        return axis.resolve(selection, "targets")
-    if classifying is None:
-        why = "a decoder has no classifying token" if decodes else "this text has no classifying token"
-        raise FlowgraphError(f"targets: 'cls': {why}; pass 'last', 'mean', or one of {numbered(axis.tokens)}")
-    return np.array([classifying])
-
-
-def _any_special(parts: Sequence[_Axis]) -> bool:
-    return any(part.special is not None for part in parts)
 
 
 def _check_shapes(attribution: Attribution) -> None:

@@ -77,7 +77,7 @@ def pair_flow(
     graph: LayeredGraph, target: str, source: str, *, level: int | str = -1, solver: str = "auto"
 ) -> FlowResult:
     """The maximum flow from a target at ``level`` down to an input token, both positions or tokens."""
-    from flowgraph.attribution import pair_of_nodes
+    from flowgraph.axes import pair_of_nodes
     from flowgraph.flow import max_flow
 
     upper, lower = pair_of_nodes(graph, parse_target(target), parse_target(source), level=level)
