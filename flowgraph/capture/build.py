@@ -1,0 +1,223 @@
+"""From what happened in one block to the layer records of its examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from flowgraph.capture.architectures import Layout, finish_block, resolve
+from flowgraph.capture.interface import AttentionCall, Frame
+from flowgraph.capture.record import FrozenNorm, LayerRecord
+from flowgraph.errors import FlowgraphError
+
+Part = Literal["self", "cross"]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """W_O, a slice a head: ``weight`` (H, d, D), ``bias`` (D,) or None."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+
+def read_linear(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """``(in, out)`` weight and bias of a linear map, however the module stores it.
+
+    ``Linear`` holds (out, in) and GPT-2's ``Conv1D`` (in, out). Anything else (adapters, packed low-bit weights) is
+    asked by its activations: unit vectors in, rows of the weight out.
+    """
+    weight = getattr(module, "weight", None)
+    if type(module) is nn.Linear:
+        return module.weight.T, module.bias
+    if type(module).__name__ == "Conv1D" and isinstance(weight, Tensor):
+        return weight, module.bias
+    return _probe_linear(module)
+
+
+def _probe_linear(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+    width = getattr(module, "in_features", None)
+    like = next((p for p in module.parameters() if p.is_floating_point()), None)
+    if width is None or like is None:
+        raise FlowgraphError(
+            f"model: the output projection is a {type(module).__name__}, whose weights flowgraph cannot read; "
+            "trace edges='attention' or 'effective', or load the model with plain linear layers"
+        )
+    zero = torch.zeros(1, 1, width, dtype=like.dtype, device=like.device)
+    bias = module(zero)[0, 0]
+    unit = torch.eye(width, dtype=like.dtype, device=like.device)
+    weight = module(unit[None])[0] - bias
+    return weight, bias if bool(bias.any()) else None
+
+
+def read_projection(module: nn.Module, heads: int, head_width: int) -> Projection:
+    """W_O of ``module`` split by head; heads lie one after the other in its input."""
+    weight, bias = read_linear(module)
+    if weight.shape[0] != heads * head_width:
+        raise FlowgraphError(
+            f"model: the output projection reads {weight.shape[0]} numbers, but {heads} heads of width {head_width} "
+            f"give {heads * head_width}"
+        )
+    return Projection(weight.reshape(heads, head_width, -1), bias)  # (H, d, D)
+
+
+def freeze_norm(norm: nn.Module, seen: Tensor) -> FrozenNorm:
+    """``norm`` linear in its input, its statistics those of the vectors it read, ``seen`` (T, D).
+
+    LayerNorm takes the mean away and divides by the standard deviation, RMSNorm divides by the root mean square;
+    Gemma stores the gain less 1. Statistics in float64.
+    """
+    centred = "RMSNorm" not in type(norm).__name__ and type(norm).__name__ not in ("T5LayerNorm",)
+    eps = next(getattr(norm, n) for n in ("eps", "variance_epsilon", "epsilon") if hasattr(norm, n))
+    exact = seen.double()
+    mean_square = exact.var(-1, unbiased=False) if centred else exact.square().mean(-1)
+    weight = norm.weight if norm.weight is not None else torch.ones(seen.shape[-1], device=seen.device)
+    gain = 1.0 + weight.float() if _stores_gain_less_one(norm) else weight
+    return FrozenNorm(
+        gain=gain.detach(),
+        bias=_detached(getattr(norm, "bias", None)),
+        sigma=torch.sqrt(mean_square + float(eps)),
+        centred=centred,
+    )
+
+
+def _stores_gain_less_one(norm: nn.Module) -> bool:
+    return type(norm).__name__.startswith("Gemma")
+
+
+def _detached(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.detach()
+
+
+def visible_keys(mask: Tensor | None, batch: int, queries: int, keys: int, device: torch.device) -> Tensor:
+    """(B, Tq, Tk) bool from an additive (or bool) mask: True where any head may look."""
+    if mask is None:
+        return torch.ones(batch, queries, keys, dtype=torch.bool, device=device)
+    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    return allowed[..., -queries:, :keys].any(1).expand(batch, queries, keys)
+
+
+class FrameReader:
+    """The layer records of one frame: what the examples share is read once."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._crossed = any(self.part(call) == "cross" for call in frame.calls)
+
+    def part(self, call: AttentionCall) -> Part:
+        frame = self._frame
+        if call.module is resolve(frame.block, frame.layout.attention):
+            return "self"
+        if call.module is resolve(frame.block, frame.layout.cross_attention):
+            return "cross"
+        raise FlowgraphError(
+            f"model: {type(call.module).__name__} in {frame.path} ({type(frame.block).__name__}) is not an attention that "
+            "flowgraph knows in this block"
+        )
+
+    def records(self, call: AttentionCall, number: int) -> Iterator[LayerRecord]:
+        """One record an example; ``number`` is the attention call's own, from 1."""
+        part = self.part(call)
+        batch, heads, queries, keys = call.weights.shape
+        visible = visible_keys(call.mask, batch, queries, keys, call.weights.device)
+        projection, reason = self._projection(call, part, heads)
+        missing = {} if projection else {"output_weight": reason}
+        if call.values is None:
+            missing["values"] = f"{type(call.module).__name__} does not show its values"
+        for example in range(batch):
+            rest = self._cross_fields() if part == "cross" else self._self_fields(example)
+            yield LayerRecord(
+                layer=number,
+                weights=call.weights[example],
+                visible=visible[example],
+                values=None if call.values is None else call.values[example],
+                output_weight=projection.weight if projection else None,
+                output_bias=projection.bias if projection else None,
+                attention_output=self._pick(
+                    "outputs", "projection" if part == "self" else "cross_projection", example
+                ),
+                module=call.module,
+                **{**rest, "missing": {**rest["missing"], **missing}},
+            )
+
+    # --- parts of a record ---
+
+    def _pick(self, side: Literal["inputs", "outputs"], role: str, example: int) -> Tensor | None:
+        taken = self._frame.taken(getattr(self._frame, side), role)
+        return None if taken is None else taken[example]
+
+    def _projection(self, call: AttentionCall, part: Part, heads: int) -> tuple[Projection | None, str]:
+        """W_O, or the reason why it cannot be had."""
+        layout = self._frame.layout
+        if call.values is None:
+            return None, "the values it projects cannot be had"
+        module = resolve(self._frame.block, layout.projection if part == "self" else layout.cross_projection)
+        try:
+            return read_projection(module, heads, call.values.shape[-1]), ""
+        except FlowgraphError as error:
+            return None, str(error).removeprefix("model: ")
+
+    def _cross_fields(self) -> dict[str, Any]:
+        why = "the residual stream belongs to the decoder's own tokens, not to those cross-attention reads"
+        names = ("stream", "block_output", "rerun", "attention_norm", "output_norm")
+        return {"block": "cross", "stream": None, "block_output": None, "missing": dict.fromkeys(names, why)}
+
+    def _self_fields(self, example: int) -> dict[str, Any]:
+        frame, layout = self._frame, self._frame.layout
+        stream = frame.stream[example]
+        fields: dict[str, Any] = {
+            "block": layout.kind,
+            "stream": stream,
+            "block_output": None,
+            "branch_norm": self._frozen("branch_norm", example),
+            "branch_scale": _as_tensor(resolve(frame.block, layout.branch_scale), stream),
+            "attention_norm": self._frozen("attention_norm", example),
+            "attention_norm_output": self._pick("outputs", "attention_norm", example),
+            "missing": {},
+        }
+        if self._crossed:
+            why = "cross-attention stands between self-attention and the rest of the block"
+            fields["missing"] = dict.fromkeys(
+                ("block_output", "output_norm", "feed_forward_output", "rerun"), why
+            )
+            return fields
+        assert frame.output is not None
+        return fields | {
+            "block_output": frame.output[example],
+            "output_norm": self._frozen("output_norm", example),
+            "feed_forward_output": self._pick("outputs", "feed_forward", example),
+            "rerun": _rerun(frame.block, layout, stream),
+        }
+
+    def _frozen(
+        self, role: Literal["branch_norm", "attention_norm", "output_norm"], example: int
+    ) -> FrozenNorm | None:
+        seen = self._pick("inputs", role, example)
+        if seen is None:
+            return None
+        return freeze_norm(resolve(self._frame.block, getattr(self._frame.layout, role)), seen)
+
+
+def _as_tensor(scale: Any, like: Tensor) -> Tensor | None:
+    if scale is None:
+        return None
+    return (
+        scale.detach()
+        if isinstance(scale, Tensor)
+        else torch.tensor(float(scale), dtype=like.dtype, device=like.device)
+    )
+
+
+def _rerun(block: nn.Module, layout: Layout, stream: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    def rerun(attention_output: Tensor, positions: Tensor) -> Tensor:
+        with torch.no_grad():
+            # a batch of one text with N tokens: what follows attention works on each token alone
+            return finish_block(
+                block, layout, stream[positions][None], attention_output.to(stream.dtype)[None]
+            )[0]
+
+    return rerun

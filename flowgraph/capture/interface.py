@@ -1,0 +1,223 @@
+"""The attention function registered with transformers, and the hooks that go with it.
+
+Transformers routes attention through a table of functions. Ours hands every call on to the
+``eager_attention_forward`` of the calling module's own modeling file, so weights and outputs are the model's own bit for
+bit, soft caps, sinks, windows and position biases included; what passes by is noted for the block it belongs to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flowgraph.capture.architectures import Layout, find_blocks, first, resolve
+from flowgraph.errors import FlowgraphError
+
+NAME = "flowgraph"
+"""Our entry in transformers' tables of attention and mask functions."""
+
+
+@dataclass
+class AttentionCall:
+    """One call of the attention function, whole batch."""
+
+    module: nn.Module
+    weights: Tensor
+    """(B, H, Tq, Tk)"""
+    values: Tensor | None
+    """(B, H_kv, Tk, d)"""
+    mask: Tensor | None
+    """(B or 1, H or 1, Tq, >= Tk), added to the scores (or bool, True = visible); None: all visible."""
+
+
+@dataclass
+class Frame:
+    """One call of a block, whole batch: what went in, what came out, what happened inside."""
+
+    path: str
+    block: nn.Module
+    layout: Layout
+    stream: Tensor
+    """(B, T, D)"""
+    calls: list[AttentionCall] = field(default_factory=list)
+    inputs: dict[str, list[Tensor]] = field(default_factory=dict)
+    outputs: dict[str, list[Tensor]] = field(default_factory=dict)
+    output: Tensor | None = None
+
+    def taken(self, of: dict[str, list[Tensor]], role: str) -> Tensor | None:
+        """What a watched module read or gave; in chunks where the model's feed-forward runs in chunks."""
+        parts = of.get(role)
+        if not parts:
+            return None
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+class Recorder:
+    """Keeps the frames of the blocks that are running; gives each to ``on_frame`` when its block is done."""
+
+    def __init__(self, on_frame: Callable[[Frame], None]) -> None:
+        self._on_frame = on_frame
+        self._frames: list[Frame] = []
+        self.finished: dict[str, int] = {}
+        """Block path -> how often it ran with attention in it."""
+
+    # --- called by the attention function ---
+
+    def note_attention(
+        self, module: nn.Module, weights: Tensor | None, values: Tensor | None, mask: Tensor | None
+    ) -> None:
+        if weights is None:
+            raise FlowgraphError(
+                f"model: the attention of {type(module).__name__} gave no weights, so there is nothing to trace"
+            )
+        if not self._frames:
+            raise FlowgraphError(
+                f"model: {type(module).__name__} attends outside of every block that flowgraph knows, "
+                "so a graph of the blocks would miss it"
+            )
+        self._frames[-1].calls.append(AttentionCall(module, weights, values, mask))
+
+    # --- called by the hooks ---
+
+    def enter(self, path: str, block: nn.Module, layout: Layout, args: tuple, kwargs: dict[str, Any]) -> None:
+        stream = args[0] if args else kwargs["hidden_states"]
+        self._frames.append(Frame(path, block, layout, stream))
+
+    def leave(self, output: Any) -> None:
+        frame = self._frames.pop()
+        frame.output = first(output)
+        self.finished[frame.path] = self.finished.get(frame.path, 0) + 1
+        self._on_frame(frame)
+
+    def note_module(self, block: nn.Module, role: str, args: tuple, output: Any) -> None:
+        if self._frames and self._frames[-1].block is block:
+            frame = self._frames[-1]
+            frame.inputs.setdefault(role, []).append(first(args))
+            frame.outputs.setdefault(role, []).append(first(output))
+
+
+_active: ContextVar[Recorder | None] = ContextVar("flowgraph_recorder", default=None)
+
+
+def eager_forward_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The ``eager_attention_forward`` of the file that defines the class of ``module`` (or a class it derives from)."""
+    for cls in type(module).__mro__:
+        function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
+        if function is not None:
+            return function
+    raise FlowgraphError(
+        f"model: the file that defines {type(module).__name__} has no eager_attention_forward, "
+        "so its attention weights cannot be had"
+    )
+
+
+def attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor]:
+    """Entry in ``AttentionInterface``: the module's own eager attention, noted."""
+    output, weights = eager_forward_of(module)(module, query, key, value, attention_mask, *args, **kwargs)
+    recorder = _active.get()
+    if recorder is not None:
+        recorder.note_attention(module, weights, value, attention_mask)
+    return output, weights
+
+
+def _register() -> None:
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import eager_mask
+
+    AttentionInterface.register(NAME, attention_forward)
+    AttentionMaskInterface.register(NAME, eager_mask)
+
+
+# --- a model lent out and given back ----------------------------------------------------------------------
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Dropout off; every module's own mode given back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _configs(model: nn.Module) -> list[Any]:
+    found: dict[int, Any] = {}
+
+    def add(config: Any) -> None:
+        if config is None or id(config) in found or not hasattr(config, "_attn_implementation_internal"):
+            return
+        found[id(config)] = config
+        for name in getattr(config, "sub_configs", ()):
+            add(getattr(config, name, None))
+
+    for module in model.modules():
+        add(getattr(module, "config", None))
+    return list(found.values())
+
+
+@contextmanager
+def our_attention(model: nn.Module) -> Iterator[None]:
+    """Every attention of ``model`` through our function; each configuration's own choice given back."""
+    _register()
+    # set one by one, as set_attn_implementation cannot give back what differs between parts of a model
+    before = [(config, config._attn_implementation_internal) for config in _configs(model)]
+    try:
+        for config, _ in before:
+            config._attn_implementation_internal = NAME
+        yield
+    finally:
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
+
+
+@contextmanager
+def recording(model: nn.Module, on_frame: Callable[[Frame], None]) -> Iterator[Recorder]:
+    """Hooks on the blocks of ``model`` and the modules their layouts name; none is left behind."""
+    recorder = Recorder(on_frame)
+    with ExitStack() as stack:
+        for path, block, layout in find_blocks(model):
+            for handle in _hook_block(recorder, path, block, layout):
+                stack.callback(handle.remove)
+        token = _active.set(recorder)
+        stack.callback(_active.reset, token)
+        yield recorder
+
+
+def _hook_block(recorder: Recorder, path: str, block: nn.Module, layout: Layout) -> Iterator[Any]:
+    def before(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        recorder.enter(path, block, layout, args, kwargs)
+
+    def after(_: nn.Module, args: tuple, output: Any) -> None:
+        recorder.leave(output)
+
+    yield block.register_forward_pre_hook(before, with_kwargs=True)
+    yield block.register_forward_hook(after)
+    for role, module_path in layout.watched.items():
+        module = resolve(block, module_path)
+        if isinstance(module, nn.Module):
+            yield module.register_forward_hook(_watcher(recorder, block, role))
+
+
+def _watcher(recorder: Recorder, block: nn.Module, role: str) -> Callable[..., None]:
+    def note(_: nn.Module, args: tuple, output: Any) -> None:
+        recorder.note_module(block, role, args, output)
+
+    return note

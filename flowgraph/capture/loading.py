@@ -1,0 +1,90 @@
+"""Models by name or folder: safetensors only, never code from the hub."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from flowgraph.errors import FlowgraphError
+
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+
+
+def load(name: str | os.PathLike[str], *, generate: bool = False) -> tuple[Any, Any]:
+    """Model (with its language head if it is to generate) and tokenizer (None for a model that reads no text)."""
+    place = _place(name)
+    config = _attempt(place, "configuration", _load_config, place)
+    model = _attempt(place, "weights", _load_model, place, config, generate)
+    return model.eval(), _load_tokenizer(place)
+
+
+def _place(name: str | os.PathLike[str]) -> str:
+    """The name, or the folder once it is known to hold a model."""
+    text = os.fspath(name)
+    if not text.strip():
+        raise FlowgraphError("model: the name is empty; pass a model's name or folder")
+    folder = Path(text).expanduser()
+    looks_like_path = folder.exists() or text.startswith((".", "/", "~")) or text.count("/") > 1
+    if not looks_like_path:
+        return text
+    if not folder.is_dir():
+        raise FlowgraphError(
+            f"model: {text} is not a folder; pass the folder that holds config.json and model.safetensors"
+        )
+    if not (folder / "config.json").is_file():
+        raise FlowgraphError(
+            f"model: folder {text} has no config.json, so it holds no model; pass a folder saved by save_pretrained"
+        )
+    if not any((folder / file).is_file() for file in _WEIGHTS):
+        raise FlowgraphError(
+            f"model: folder {text} has no model.safetensors; other weight formats run code when they are read, so load such a "
+            "model yourself and save it with save_pretrained"
+        )
+    return str(folder)
+
+
+def _attempt(place: str, what: str, function: Any, *args: Any) -> Any:
+    try:
+        return function(*args)
+    except FlowgraphError:
+        raise
+    except Exception as error:  # transformers and the hub raise many kinds; all mean that there is no model
+        raise FlowgraphError(_explain(place, what, error)) from None
+
+
+def _explain(place: str, what: str, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text or "contains custom code" in text:
+        return (
+            f"model: {place} needs code from the hub, which flowgraph does not run; load it yourself with "
+            "trust_remote_code=True and pass the loaded model"
+        )
+    first = text.split(". ")[0][:200]
+    if Path(place).is_dir():
+        return f"model: the {what} in {place} cannot be loaded: {first}"
+    return f"model: {place} cannot be fetched ({first}); check the name and the network, or pass a folder that holds the model"
+
+
+def _load_config(place: str) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(place, trust_remote_code=False)
+
+
+def _load_model(place: str, config: Any, generate: bool) -> Any:
+    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    auto: Any = AutoModel
+    if generate:
+        auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return auto.from_pretrained(place, config=config, use_safetensors=True, trust_remote_code=False)
+
+
+def _load_tokenizer(place: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+    except Exception:  # a vision model has none; a text without tokenizer is refused where it is needed
+        return None
