@@ -67,6 +67,7 @@ def group() -> None:
 
 def main() -> NoReturn:
     """The entry point of ``flowgraph``."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its advice is for those who call it themselves
     sys.exit(run(sys.argv[1:]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -157,11 +158,14 @@ def read_text(text: str, pair: str | None) -> str | tuple[str, str]:
 
 def model_or_embedded(model: str | None) -> str:
     """The model named, or the embedded one's folder."""
-    if model is not None:
-        return model
-    from flowgraph.embedded import embedded_model
+    if model is None:
+        from flowgraph.embedded import embedded_model
 
-    return str(embedded_model())
+        model = str(embedded_model())
+    if os.path.isdir(model):
+        # reading a folder takes a moment; a download, which takes minutes, keeps its bar
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    return model
 
 
 def watched(progress: bool | None) -> bool:
