@@ -20,10 +20,10 @@ A kind of one's own is a function of the record::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from flowgraph._registry import Registry, normalise
 from flowgraph.errors import FlowgraphError
@@ -33,13 +33,10 @@ if TYPE_CHECKING:
 
     from flowgraph.capture.record import LayerRecord
 
-Heads = Union[str, int]
+Heads = str | int
 
 HEAD_RULES = ("all", "mean", "max", "min", "each")
 """What ``heads`` may be beside the number of one head, from 0."""
-
-RECORD_FIELDS = ("values", "output_weight", "stream", "attention_output", "block_output", "rerun")
-"""Fields of a record that a model may fail to give; the norms are there wherever the block has them."""
 
 __all__ = [
     "HEAD_RULES",
@@ -77,8 +74,8 @@ class EdgeKind:
     """True where the kind makes sense for cross-attention."""
     needs: tuple[str, ...] = ()
     """Fields of the record that must not be None, whatever the block."""
-    needs_post_norm: tuple[str, ...] = ()
-    """Fields that must not be None in post-norm blocks, beside ``needs``."""
+    needs_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """Kind of block (``"post-norm"``, ...) -> fields that must not be None there, beside ``needs``."""
     reads_all: bool = False
     """True for a user's kind registered without ``needs``: it gets every field that can be had."""
     extras: Callable[[LayerRecord], dict[str, Tensor]] | None = None
@@ -97,23 +94,23 @@ class EdgeKind:
 
     def fields(self, block: str) -> tuple[str, ...]:
         """Fields of the record that must not be None in a ``post-norm``, ``pre-norm``, ... block."""
-        return self.needs + (self.needs_post_norm if block == "post-norm" else ())
+        return self.needs + self.needs_in.get(block, ())
 
     def refusal(self, record: LayerRecord) -> str | None:
         """Why this kind cannot be had from ``record``, in words fit for a user; None where it can."""
         if record.block == "cross" and not self.cross:
             return f"{self.name!r} is not defined for cross-attention: {self._why_not_cross()}"
-        for field in self.fields(record.block):
-            if getattr(record, field) is None:
-                why = record.missing.get(field, "this model does not show it")
-                return f"{self.name!r} needs the {field.replace('_', ' ')} of layer {record.layer}: {why}"
+        for name in self.fields(record.block):
+            if getattr(record, name) is None:
+                why = record.missing.get(name, "this model does not show it")
+                return f"{self.name!r} needs the {name.replace('_', ' ')} of layer {record.layer}: {why}"
         return None
 
     def _why_not_cross(self) -> str:
         if self.holds_residual:
             return (
-                "it holds the residual stream, which belongs to the decoder's own positions while the keys are "
-                "the encoder's; use attention, effective or norm"
+                "it holds the residual stream, which belongs to the decoder's own positions while the keys "
+                "are the encoder's; use attention, effective or norm"
             )
         return "it was registered with cross=False; use attention, effective or norm"
 
@@ -160,7 +157,8 @@ def check_heads(kinds: Iterable[EdgeKind], heads: Heads, num_heads: int | None =
     one_head = _is_int(heads)
     if not one_head and heads not in HEAD_RULES:
         raise FlowgraphError(
-            f"heads: {heads!r} is no rule for heads; pass one of {', '.join(HEAD_RULES)}, or a head's number from 0"
+            f"heads: {heads!r} is no rule for heads; pass one of {', '.join(HEAD_RULES)}, "
+            "or the number of one head, from 0"
         )
     if one_head and num_heads is not None and not 0 <= int(heads) < num_heads:
         raise FlowgraphError(
@@ -238,11 +236,11 @@ def register(
     """Add an edge kind: ``function(record) -> (H, Tq, Tk)``, heads joined as asked (``"all"``: the mean), or
     ``-> (Tq, Tk)``, one matrix for all heads.
 
-    The record is a :class:`~flowgraph.capture.record.LayerRecord`: weights, values, output projection, residual
-    stream and norms of one layer and one text. ``needs`` names the fields that must not be None: the kind is
-    then refused, with the reason, for a model that cannot give one. ``holds_residual``: the residual stream is
-    in the matrix already, so a graph adds none. ``rows_sum_to_one``: a graph warns where a row does not.
-    ``cross``: the function also works on cross-attention, whose keys are another sequence's tokens.
+    The record is a :class:`~flowgraph.capture.record.LayerRecord`: weights, values, output projection,
+    residual stream and norms of one layer and one text. ``needs`` names the fields that must not be None: the
+    kind is then refused, with the reason, for a model that cannot give one. ``holds_residual``: the residual
+    stream is in the matrix already, so a graph adds none. ``rows_sum_to_one``: a graph warns where a row does
+    not. ``cross``: the function also works on cross-attention, whose keys are another sequence's tokens.
     """
     if not callable(function):
         raise FlowgraphError(f"function: {function!r} cannot be called; pass a function of a layer record")
@@ -261,12 +259,14 @@ def register(
 def _known_fields(needs: Iterable[str]) -> tuple[str, ...]:
     from flowgraph.capture.record import LayerRecord
 
-    fields = tuple(needs)
-    for field in fields:
-        if field not in LayerRecord.__dataclass_fields__:
-            known = ", ".join(LayerRecord.__dataclass_fields__)
-            raise FlowgraphError(f"needs: {field!r} is no field of a layer record; choose from {known}")
-    return fields
+    known = LayerRecord.__dataclass_fields__
+    wanted = tuple(needs)
+    for name in wanted:
+        if name not in known:
+            raise FlowgraphError(
+                f"needs: {name!r} is no field of a layer record; choose from {', '.join(known)}"
+            )
+    return wanted
 
 
 def __getattr__(name: str) -> Any:

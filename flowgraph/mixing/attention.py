@@ -1,6 +1,7 @@
 """The attention weight itself: ``A[h, i, j]``, the mean over heads for ``heads="all"``.
 
-Limits: none; the weight alone says nothing of what is read. Abnar & Zuidema 2020 (10.18653/v1/2020.acl-main.385).
+Limits: none; the weight alone says nothing of what is read.
+Abnar & Zuidema 2020 (10.18653/v1/2020.acl-main.385).
 """
 
 from __future__ import annotations

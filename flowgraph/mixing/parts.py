@@ -1,0 +1,209 @@
+"""The parts of a layer's output, one a key, without a (T, T, D) array of them.
+
+What key ``j`` adds at query ``i`` is linear in the attended vectors once the divisors of the norms are known:
+
+    ``t[i, j] = M(sum_h A[h, i, j] v[h, j] W_O[h]) / s[i]  (+ the stream's own part, where i = j)``
+
+with one map ``M`` of model vectors (gains, centring, scales) for all queries and one divisor ``s[i]`` a
+query. ``M`` is applied to the rows of ``W_O``; norms of parts then are quadratic forms in the weights with
+the Gram matrix of the ``H`` vectors of a key. Everything here is float64: with heads that cancel, a float32
+Gram matrix is off by per cents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from flowgraph.capture.record import FrozenNorm, LayerRecord
+
+BLOCK_BYTES = 6 * 2**20
+"""Working memory of one block of keys or rows: small enough to stay in cache."""
+
+Stage = Literal["projection", "stream", "attention-norm", "output-norm"]
+"""How far the parts are followed: as the output projection gives them; as they are added to the stream;
+through a post-norm block's norm after attention; through its second norm. The last two add nothing in other
+blocks."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Norms and scales that vectors pass, their statistics frozen: ``v -> M(v) / s[i]``, and biases."""
+
+    steps: tuple[FrozenNorm | Tensor, ...]
+
+    def linear(self, vectors: Tensor) -> Tensor:
+        """``(..., D) -> (..., D)`` float64: ``M``, without divisors and biases."""
+        for step in self.steps:
+            if isinstance(step, FrozenNorm):
+                centred = vectors - vectors.mean(-1, keepdim=True) if step.centred else vectors
+                vectors = centred * double(step.gain)
+            else:
+                vectors = vectors * double(step)
+        return vectors
+
+    def divisor(self) -> Tensor | None:
+        """(T,) float64: ``s``; None where it is 1."""
+        product: Tensor | None = None
+        for step in self.steps:
+            if isinstance(step, FrozenNorm):
+                product = double(step.sigma) if product is None else product * double(step.sigma)
+        return product
+
+    def parts(self, vectors: Tensor) -> Tensor:
+        """``(T, D) -> (T, D)``: the share of row ``i`` in what leaves position ``i``; no biases."""
+        divisor = self.divisor()
+        mapped = self.linear(vectors)
+        return mapped if divisor is None else mapped / divisor[:, None]
+
+    def whole(self, vectors: Tensor) -> Tensor:
+        """``(T, D) -> (T, D)``: what leaves when ``vectors`` is all that enters, biases in."""
+        for step in self.steps:
+            vectors = Route((step,)).parts(vectors)
+            if isinstance(step, FrozenNorm) and step.bias is not None:
+                vectors = vectors + double(step.bias)
+        return vectors
+
+
+def branch_route(record: LayerRecord) -> Route:
+    """Between the output projection and the addition to the stream."""
+    return Route(tuple(step for step in (record.branch_norm, record.branch_scale) if step is not None))
+
+
+def stream_route(record: LayerRecord, stage: Stage) -> Route:
+    """After the addition to the stream: norms on the stream itself, which only post-norm blocks have."""
+    norms = {
+        "attention-norm": (record.attention_norm,),
+        "output-norm": (record.attention_norm, record.output_norm),
+    }.get(stage, ())
+    return Route(tuple(n for n in norms if n is not None) if record.block == "post-norm" else ())
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``t[i, j]`` of one layer; see the module's docstring. ``Tq = Tk = T`` where ``own`` is given."""
+
+    weights: Tensor
+    """(H, Tq, Tk)"""
+    values: Tensor
+    """(H_kv, Tk, d)"""
+    output: Tensor
+    """(H, d, D) float64: the output projection, mapped by ``M``."""
+    divisor: Tensor | None
+    """(Tq,) float64, or None for 1."""
+    own: Tensor | None
+    """(T, D) float64: what the stream itself adds at ``i = j``; None where it is left out."""
+
+    def head_vectors(self, keys: slice, dtype: torch.dtype = torch.float64) -> Tensor:
+        """(H, keys, D): ``M(v[h, j] W_O[h])``."""
+        values = self.values[:, keys].to(self.output.device).to(dtype)
+        group = self.output.shape[0] // values.shape[0]
+        return values.repeat_interleave(group, 0) @ self.output.to(dtype)
+
+    def norms(self) -> Tensor:
+        """(Tq, Tk) float64: Euclidean norms of all parts."""
+        heads, queries, num_keys = self.weights.shape
+        squares = self.output.new_empty(num_keys, queries)
+        for keys in blocks(num_keys, 8 * heads * (3 * queries + 2 * self.output.shape[-1])):
+            vectors = self.head_vectors(keys)
+            by_key = vectors.transpose(0, 1)  # (keys, H, D)
+            gram = by_key @ by_key.transpose(1, 2)  # (keys, H, H)
+            weights = double(self.weights[:, :, keys].permute(2, 0, 1).contiguous())  # (keys, H, Tq)
+            squares[keys] = (gram @ weights).mul_(weights).sum(1)
+        norms = squares.clamp_(min=0).sqrt_().T
+        if self.divisor is not None:
+            norms = norms / self.divisor[:, None]
+        if self.own is not None:
+            norms = norms.clone()
+            norms.diagonal().copy_(torch.linalg.vector_norm(self.diagonal(), dim=-1))
+        return norms
+
+    def head_norms(self) -> Tensor:
+        """(H, Tk) float64: ``||M(f[h, j])||``."""
+        heads, num_keys = self.weights.shape[0], self.values.shape[1]
+        norms = self.output.new_empty(heads, num_keys)
+        for keys in blocks(num_keys, 16 * heads * self.output.shape[-1]):
+            norms[:, keys] = torch.linalg.vector_norm(self.head_vectors(keys), dim=-1)
+        return norms
+
+    def along(self, directions: Tensor) -> Tensor:
+        """(Tq, D) float64 -> (Tq, Tk): dot products ``directions[i] . t[i, j]``, the stream's own part left
+        out."""
+        values = self._by_head()
+        products = self.output.new_zeros(self.weights.shape[1:])
+        for head, weights in enumerate(self.weights):
+            products += double(weights) * (directions @ self.output[head].T @ values[head].T)
+        return products if self.divisor is None else products / self.divisor[:, None]
+
+    def diagonal(self) -> Tensor:
+        """(T, D) float64: the parts ``t[i, i]``."""
+        own_weights = double(self.weights.diagonal(dim1=1, dim2=2))  # (H, T)
+        return self._leave(self._project(own_weights[:, :, None] * self._by_head()), self.own)
+
+    def total(self) -> Tensor:
+        """(Tq, D) float64: ``sum_j t[i, j]``."""
+        return self._leave(self._project(double(self.weights) @ self._by_head()), self.own)
+
+    def _by_head(self) -> Tensor:
+        """(H, Tk, d) float64 values, one a query head."""
+        return double(self.values).repeat_interleave(self.weights.shape[0] // self.values.shape[0], 0)
+
+    def _project(self, mixed: Tensor) -> Tensor:
+        """(H, T, d) -> (T, D): each head through its slice of the projection, summed."""
+        return mixed.transpose(0, 1).flatten(1) @ self.output.flatten(0, 1)
+
+    def _leave(self, vectors: Tensor, own: Tensor | None) -> Tensor:
+        vectors = vectors if self.divisor is None else vectors / self.divisor[:, None]
+        return vectors if own is None else vectors + own
+
+
+def parts_of(record: LayerRecord, stage: Stage) -> Parts:
+    """The parts followed to ``stage``; the stream's own from ``"stream"`` on."""
+    assert record.values is not None
+    assert record.output_weight is not None
+    branch, after = branch_route(record), stream_route(record, stage)
+    route = Route(() if stage == "projection" else branch.steps + after.steps)
+    return Parts(
+        weights=record.weights,
+        values=record.values,
+        output=route.linear(double(record.output_weight)),
+        divisor=route.divisor(),
+        own=None if stage == "projection" else after.parts(double(_stream(record))),
+    )
+
+
+def stream_after_attention(record: LayerRecord) -> Tensor:
+    """(T, D) float64: stream plus attention output, biases in, as the block's actual vectors give it.
+
+    In parallel blocks the model never forms it.
+    """
+    assert record.attention_output is not None
+    return double(_stream(record)) + branch_route(record).whole(double(record.attention_output))
+
+
+def _stream(record: LayerRecord) -> Tensor:
+    assert record.stream is not None
+    return record.stream
+
+
+def double(tensor: Tensor) -> Tensor:
+    """Float64; on the CPU where the device has none."""
+    if tensor.device.type == "mps":
+        tensor = tensor.cpu()
+    return tensor.double()
+
+
+def working_dtype(tensor: Tensor) -> torch.dtype:
+    """The tensor's own dtype, half precision widened to float32."""
+    return tensor.dtype if tensor.dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def blocks(count: int, bytes_each: int, budget: int = BLOCK_BYTES) -> Iterator[slice]:
+    """Slices covering ``range(count)``, each of at most ``budget`` bytes (but at least one long)."""
+    step = max(1, budget // max(1, bytes_each))
+    for start in range(0, count, step):
+        yield slice(start, min(count, start + step))
