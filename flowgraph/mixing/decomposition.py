@@ -31,7 +31,7 @@ def check_decomposition(record: LayerRecord, *, roundings: float = ROUNDINGS) ->
     :class:`~flowgraph.errors.FlowgraphError` where one exceeds ``roundings`` times the rounding of the
     model's dtype: the model does something between values and output that flowgraph does not know of.
     """
-    eps = torch.finfo(record.weights.dtype).eps
+    eps = max(torch.finfo(t.dtype).eps for t in (record.weights, record.values) if t is not None)
     found: dict[str, float] = {}
     for name, rebuilt, actual, scale in _pairs(record):
         worst = ((rebuilt - double(actual)).abs().amax(-1) / scale).cpu()
@@ -39,8 +39,8 @@ def check_decomposition(record: LayerRecord, *, roundings: float = ROUNDINGS) ->
         if not found[name] <= roundings * eps:
             position = int(worst.argmax())
             raise FlowgraphError(
-                f"verify: layer {record.layer}, position {position}: the {name} rebuilt from its parts is off "
-                f"by {found[name]:.3g} of its largest term, where rounding explains {roundings * eps:.3g}; "
+                f"verify: layer {record.layer}, position {position}: the {name} rebuilt from its parts is "
+                f"off by {found[name]:.3g} of its largest term, where rounding explains {roundings * eps:.3g}; "
                 "edge kinds made of values would be wrong for this model: use edges='attention'"
             )
     return found
