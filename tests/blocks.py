@@ -1,5 +1,5 @@
-"""Small transformer blocks written out, each with the record it leaves: what edge kinds are tested on without a
-model library. Every bias, gain and scale is random, or checks of them could not fail."""
+"""Small transformer blocks written out, each with the record it leaves: what edge kinds are tested on without
+a model library. Every bias, gain and scale is random, or checks of them could not fail."""
 
 from __future__ import annotations
 

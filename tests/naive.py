@@ -1,7 +1,7 @@
 """Edge kinds straight from their formulas: everything materialised, every layer re-run. Slow oracles.
 
-All take a :class:`~flowgraph.capture.record.LayerRecord` and return float64 (or ``dtype``) tensors before rows are
-normalised. They share no code with the package.
+All take a :class:`~flowgraph.capture.record.LayerRecord` and return float64 (or ``dtype``) tensors before
+rows are normalised. They share no code with the package.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def check_decomposition(record: LayerRecord, *, roundings: float = ROUNDINGS) ->
             position = int(worst.argmax())
             raise FlowgraphError(
                 f"verify: layer {record.layer}, position {position}: the {name} rebuilt from its parts is "
-                f"off by {found[name]:.3g} of its largest term, where rounding explains {roundings * eps:.3g}; "
+                f"off by {found[name]:.3g} of its largest term, where rounding gives {roundings * eps:.3g}: "
                 "edge kinds made of values would be wrong for this model: use edges='attention'"
             )
     return found

@@ -210,7 +210,8 @@ def test_half_precision_agrees_to_its_rounding(kind, dtype):
 
 @pytest.mark.parametrize("kind", ["norm", "norm-residual", "norm-residual-ln", "globenc"])
 def test_heads_that_cancel(kind):
-    """Two heads read alike and write opposite, but for a thousandth: a float32 Gram matrix is lost in rounding."""
+    """Two heads read alike and write opposite, but for a thousandth: a float32 Gram matrix is lost in
+    rounding."""
     record = make_block(Shape(heads=2, value_heads=2, tokens=8), dtype=torch.float32).record
     weights, values, output = record.weights.clone(), record.values.clone(), record.output_weight.clone()
     weights[1], values[1] = weights[0], values[0]
