@@ -29,6 +29,7 @@ from flowgraph.solvers.base import FlowResult
 
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
 _SCHEMA = f"{NAMESPACE} {NAMESPACE}/1.0/graphml.xsd"
+_TAG = f"{{{NAMESPACE}}}"
 _XSI = "http://www.w3.org/2001/XMLSchema-instance"
 
 # short key ids: two of them stand on every edge
@@ -109,7 +110,8 @@ def _write(graph: LayeredGraph, file: IO[bytes], pruning: rows.Pruning, flow: Fl
         "escape": RULE,
         "flowgraph": rows.structure(graph, pruning),
     }
-    with etree.xmlfile(file, encoding="utf-8") as xml:
+    # in ASCII everything else is a character reference, which no reader takes for a line end (some do U+2028)
+    with etree.xmlfile(file, encoding="us-ascii") as xml:
         xml.write_declaration()
         schema = {f"{{{_XSI}}}schemaLocation": _SCHEMA}
         with xml.element("graphml", schema, nsmap={None: NAMESPACE, "xsi": _XSI}):
@@ -268,91 +270,121 @@ def read_graphml(path: str | PathLike[str]) -> LayeredGraph:
 
 
 def _read(path: str | PathLike[str]) -> LayeredGraph:
+    reader = _Reader()
     with open(path, "rb") as file:
-        reader = _Reader()
-        for kind, attributes, values in _elements(file):
-            reader.take(kind, attributes, values)
-        return reader.graph()
+        for graph, children in _growing_graph(file):
+            reader.take(graph, children)
+    return reader.graph()
 
 
-def _elements(file: IO[bytes]) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
-    """``(node or edge or graph, its XML attributes, its data by name)``; frees what it has given."""
+def _growing_graph(file: IO[bytes], chunk: int = 1 << 20) -> Iterator[tuple[Any, list[Any]]]:
+    """The ``<graph>`` element after each chunk of the file, and those of its children that are complete.
+
+    All are, but the last. They are dropped when they have been given, so memory does not grow with the file.
+    """
     from lxml import etree
 
-    names: dict[str, str] = {}
-    tags = [f"{{{NAMESPACE}}}{name}" for name in ("key", "node", "edge", "data", "graph")]
-    stream = etree.iterparse(
-        file,
-        events=("end",),
-        tag=tags,
+    parser = etree.XMLPullParser(
+        events=("start",),
+        tag=_TAG + "graph",
         resolve_entities=False,
         no_network=True,
         load_dtd=False,
-        huge_tree=True,
+        huge_tree=True,  # metadata of large graphs passes libxml2's limit of 10 MB for one text
     )
-    graph_values: dict[str, str] = {}
-    for _, element in stream:
-        kind = element.tag.rpartition("}")[2]
-        parent = element.getparent()
-        if kind == "key":
-            names[element.get("id")] = element.get("attr.name")
-        elif kind == "data" and parent.tag == tags[4]:
-            graph_values[names[element.get("key")]] = element.text or ""
-        elif kind in ("node", "edge"):
-            yield kind, dict(element.attrib), {names[d.get("key")]: d.text or "" for d in element}
-            element.clear()
-            while element.getprevious() is not None:  # siblings that were given already
-                del parent[0]
-        elif kind == "graph":
-            yield kind, dict(element.attrib), graph_values
+    graph = None
+    while data := file.read(chunk):
+        parser.feed(data)
+        for _, element in parser.read_events():
+            graph = element
+        if graph is not None and len(graph) > 1:
+            yield graph, graph[:-1]
+            del graph[:-1]
+    parser.close()
+    if graph is not None:
+        yield graph, graph[:]
 
 
 class _Reader:
-    """Collects nodes and edges, whose blocks are known only when the graph's data has been read."""
+    """Puts nodes and edges into levels and blocks as they come, whole columns of them at a time."""
 
     def __init__(self) -> None:
+        self._names: dict[str, dict[str, str]] = {}
         self._nodes: dict[str, tuple[int, int]] = {}
         self._texts: dict[tuple[int, int], dict[str, str]] = {}
-        self._edges: dict[tuple[int, int, str], list[tuple[int, int, float]]] = {}
         self._structure: dict[str, Any] | None = None
+        self._capacity: dict[tuple[int, int, str], np.ndarray] = {}
+        self._count = 0
 
-    def take(self, kind: str, attributes: dict[str, str], values: dict[str, str]) -> None:
-        {"node": self._take_node, "edge": self._take_edge, "graph": self._take_graph}[kind](
-            attributes, values
-        )
+    def take(self, graph: Any, children: list[Any]) -> None:
+        """Take these children of the element ``graph``."""
+        if not self._names:
+            self._names = _key_names(graph)
+        parts: dict[str, list[Any]] = {_TAG + name: [] for name in ("data", "node", "edge")}
+        for child in children:
+            parts.get(child.tag, []).append(child)
+        data, nodes, edges = parts.values()
+        self._take_graph_data(data)
+        for node in nodes:
+            self._take_node(node.get("id"), self._values("node", node))
+        if edges:
+            self._take_edges(edges)
 
-    def _take_node(self, attributes: dict[str, str], values: dict[str, str]) -> None:
-        node = (int(values["level"]), int(values["position"]))
-        self._nodes[attributes["id"]] = node
-        self._texts[node] = values
+    def _values(self, domain: str, element: Any) -> dict[str, str]:
+        names = self._names[domain]
+        return {names[data.get("key")]: unescape(data.text or "") for data in element}
 
-    def _take_edge(self, attributes: dict[str, str], values: dict[str, str]) -> None:
-        (upper, i), (lower, j) = self._nodes[attributes["source"]], self._nodes[attributes["target"]]
-        edges = self._edges.setdefault((upper, lower, unescape(values["kind"])), [])
-        edges.append((i, j, float(values["capacity"])))
+    def _take_graph_data(self, elements: list[Any]) -> None:
+        for element in elements:
+            if self._names["graph"][element.get("key")] == "flowgraph":
+                self._structure = json.loads(unescape(element.text))
+                self._capacity = _empty_blocks(self._structure)
 
-    def _take_graph(self, attributes: dict[str, str], values: dict[str, str]) -> None:
-        self._structure = json.loads(unescape(values["flowgraph"]))
+    def _take_node(self, node: str, values: dict[str, str]) -> None:
+        place = (int(values["level"]), int(values["position"]))
+        self._nodes[node] = place
+        self._texts[place] = values
+
+    def _take_edges(self, edges: list[Any]) -> None:
+        keys = {name: key for key, name in self._names["edge"].items()}
+        upper, rows_ = np.array([self._nodes[edge.get("source")] for edge in edges]).T
+        lower, columns = np.array([self._nodes[edge.get("target")] for edge in edges]).T
+        capacity = np.array([float(value) for value in _column(edges, keys["capacity"])])
+        kinds = _column(edges, keys["kind"])
+        names, which = np.unique(np.array(kinds), return_inverse=True)
+        for block in np.unique(np.column_stack([upper, lower, which]), axis=0):
+            mask = (upper == block[0]) & (lower == block[1]) & (which == block[2])
+            matrix = self._block((int(block[0]), int(block[1]), unescape(str(names[block[2]]))))
+            matrix[rows_[mask], columns[mask]] = capacity[mask]
+        self._count += len(edges)
+
+    def _block(self, key: tuple[int, int, str]) -> np.ndarray:
+        if self._structure is None:
+            raise FlowgraphError("path: the graph's data 'flowgraph' does not stand before its edges")
+        if key not in self._capacity:
+            raise FlowgraphError(
+                f"path: edges of kind {key[2]!r} from level {key[0]} to level {key[1]}, which no block joins"
+            )
+        return self._capacity[key]
 
     def graph(self) -> LayeredGraph:
         structure = self._structure
         if structure is None:
-            raise FlowgraphError("path: the file holds no graph")
-        if structure["format"] > rows.FORMAT:
             raise FlowgraphError(
-                f"path: written by a later flowgraph (format {structure['format']}, this one reads "
-                f"{rows.FORMAT}); upgrade attention-flowgraph"
+                "path: the file holds no graph that flowgraph wrote; read it with networkx.read_graphml"
             )
-        levels = [self._level(k, known) for k, known in enumerate(structure["levels"])]
-        blocks = [self._block(levels, *fields) for fields in structure["blocks"]]
-        if self._edges:
-            upper, lower, kind = next(iter(self._edges))
+        found = sum(int(np.count_nonzero(matrix)) for matrix in self._capacity.values())
+        if found != self._count:
             raise FlowgraphError(
-                f"path: edges of kind {kind!r} from level {upper} to level {lower}, which no block joins"
+                f"path: {self._count} edges, but {found} pairs of nodes with a capacity: one stands twice "
+                "or has the capacity 0"
             )
         return LayeredGraph(
-            levels,
-            blocks,
+            [self._level(k, known) for k, known in enumerate(structure["levels"])],
+            [
+                Block(u, v, self._capacity[u, v, kind], kind, share)
+                for u, v, kind, share in structure["blocks"]
+            ],
             layers=structure["layers"],
             inputs=structure["inputs"],
             meta=rows.revive(structure["meta"]),
@@ -364,20 +396,42 @@ class _Reader:
         return Level(
             known["name"],
             known["size"],
-            tuple(unescape(t["label"]) for t in texts),
-            tuple(unescape(t["token"]) for t in texts) if known["raw_tokens"] else None,
+            tuple(t["label"] for t in texts),
+            tuple(t["token"] for t in texts) if known["raw_tokens"] else None,
             tuple(t["special"].lower() == "true" for t in texts) if known["special"] else None,
             tuple(None if word < 0 else word for word in words) if known["words"] else None,
         )
 
-    def _block(self, levels: list[Level], upper: int, lower: int, kind: str, residual: float | None) -> Block:
-        capacity = np.zeros((levels[upper].size, levels[lower].size))
-        edges = self._edges.pop((upper, lower, kind), [])
-        if edges:
-            rows_, columns, values = zip(*edges, strict=True)
-            capacity[rows_, columns] = values
-            if np.count_nonzero(capacity) != len(edges):
-                raise FlowgraphError(
-                    f"path: edges from level {upper} to level {lower} that stand twice or hold no capacity"
-                )
-        return Block(upper, lower, capacity, kind, residual)
+
+def _column(edges: list[Any], key: str) -> list[str]:
+    """The text each edge has under ``key``; fastest where it stands at the same place in all."""
+    place = next((k for k, data in enumerate(edges[0]) if data.get("key") == key), 0)
+    texts = []
+    for edge in edges:
+        data = edge[place] if place < len(edge) else None
+        if data is None or data.get("key") != key:
+            data = next((d for d in edge if d.get("key") == key), None)
+        if data is None:
+            raise FlowgraphError(f"path: the edge {edge.get('id')!r} has no data {key!r}; none has a default")
+        texts.append(data.text or "")
+    return texts
+
+
+def _key_names(graph: Any) -> dict[str, dict[str, str]]:
+    """For graph, node and edge: attribute name by key id."""
+    names: dict[str, dict[str, str]] = {"graph": {}, "node": {}, "edge": {}}
+    for key in graph.getparent().iterchildren(_TAG + "key"):
+        for domain in names if key.get("for", "all") == "all" else [key.get("for")]:
+            names[domain][key.get("id")] = key.get("attr.name")
+    return names
+
+
+def _empty_blocks(structure: dict[str, Any]) -> dict[tuple[int, int, str], np.ndarray]:
+    """A matrix of zeros for each block, by upper level, lower level and kind."""
+    if structure["format"] > rows.FORMAT:
+        raise FlowgraphError(
+            f"path: written by a later flowgraph (format {structure['format']}, this one reads "
+            f"{rows.FORMAT}); upgrade attention-flowgraph"
+        )
+    sizes = [level["size"] for level in structure["levels"]]
+    return {(u, v, kind): np.zeros((sizes[u], sizes[v])) for u, v, kind, _ in structure["blocks"]}
