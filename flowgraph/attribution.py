@@ -171,7 +171,7 @@ class Attribution:
 
     def to_json(self, path: str | PathLike[str] | None = None) -> str:
         """Everything but the graph as JSON, numbers exact; with ``path`` it is written there too."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(self.to_dict(), allow_nan=False)  # ASCII: half an emoji cannot be encoded otherwise
         if path is not None:
             from flowgraph.export.files import replacing
 

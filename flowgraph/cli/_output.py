@@ -26,8 +26,8 @@ def say(message: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, numbers exact."""
-    click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    """One JSON document on one line, in ASCII whatever the terminal's encoding, numbers exact."""
+    click.echo(json.dumps(value, allow_nan=False))
 
 
 def print_csv(attribution: Attribution) -> None:
