@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flowgraph.mixing import EdgeKind
-from flowgraph.mixing.parts import blocks, double, parts_of, stream_after_attention, working_dtype
+from flowgraph.mixing.parts import Parts, blocks, double, parts_of, stream_after_attention, working_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,25 +23,38 @@ if TYPE_CHECKING:
     from flowgraph.capture.record import LayerRecord
 
 
+TILE_KEYS = 8
+TILE_BYTES = 2**20
+"""Size of the piece of parts that exists at one time: small enough to stay in cache."""
+
+
 def alti(record: LayerRecord) -> Tensor:
-    """(T, T)."""
+    """(T, T) float64."""
     parts = parts_of(record, "attention-norm")
     output = _output(record)  # (T, D)
-    dtype = working_dtype(record.weights)
-    rows = output.to(dtype)
-    weights = record.weights.to(rows.device).to(dtype)
-    if parts.divisor is not None:
-        weights = weights / parts.divisor[:, None].to(dtype)
-    heads, count, width = weights.shape[0], rows.shape[0], rows.shape[1]
-    left = output.new_empty(count, count)  # (keys, queries): ||y[i] - t[i, j]||
-    for keys in blocks(count, weights.itemsize * (count * (width + heads) + 2 * heads * width)):
-        vectors = parts.head_vectors(keys, dtype).transpose(0, 1)  # (keys, H, D)
-        by_key = weights[:, :, keys].permute(2, 1, 0)  # (keys, T, H)
-        remainder = torch.baddbmm(rows.expand(len(by_key), -1, -1), by_key, vectors, alpha=-1)  # (keys, T, D)
-        left[keys] = torch.linalg.vector_norm(remainder, ord=1, dim=-1).to(left.dtype)
+    left = _remainders(parts, output, working_dtype(record.weights)).T
     left.diagonal().copy_(torch.linalg.vector_norm(output - parts.diagonal(), ord=1, dim=-1))
     whole = torch.linalg.vector_norm(output, ord=1, dim=-1)
-    return (whole - left).clamp_(min=0).T
+    return (whole[:, None] - left).clamp_(min=0)
+
+
+def _remainders(parts: Parts, output: Tensor, dtype: torch.dtype) -> Tensor:
+    """(Tk, Tq) float64: ``||y[i] - t[i, j]||`` with the stream's own part left out, made in ``dtype``."""
+    weights = parts.weights.to(output.device).to(dtype)
+    if parts.divisor is not None:
+        weights = weights / parts.divisor[:, None].to(dtype)
+    output = output.to(dtype)
+    heads, count, width = len(weights), *output.shape
+    left = output.new_empty(count, count)
+    for keys in blocks(count, dtype.itemsize * heads * (width + count), 4 * TILE_BYTES):
+        vectors = parts.head_vectors(keys, dtype).contiguous()  # (keys, H, D)
+        by_key = weights[:, :, keys].permute(2, 1, 0).contiguous()  # (keys, Tq, H)
+        for few in blocks(len(vectors), 1, TILE_KEYS):
+            for rows in blocks(count, dtype.itemsize * TILE_KEYS * width, TILE_BYTES):
+                base = output[rows].expand(few.stop - few.start, -1, -1)
+                remainder = torch.baddbmm(base, by_key[few, rows], vectors[few], alpha=-1)  # (few, rows, D)
+                left[keys][few, rows] = remainder.abs_().sum(-1)
+    return left.double()
 
 
 def _output(record: LayerRecord) -> Tensor:

@@ -39,96 +39,100 @@ BYTES = 32 * 2**20
 def effective(record: LayerRecord) -> Tensor:
     """(H, Tq, Tk) float64."""
     assert record.values is not None
-    visible = record.visible.to(double(record.values[:0]).device)
-    sets, owner = torch.unique(visible, dim=0, return_inverse=True)  # (S, Tk), (Tq,)
-    group = record.num_heads // record.values.shape[0]
-    result = torch.empty_like(record.weights, dtype=torch.float64, device=visible.device)
-    for number, values in enumerate(double(record.values)):
-        heads = slice(number * group, (number + 1) * group)
-        result[heads] = project_rows(double(record.weights[heads]), values, sets, owner)
-    return result
+    values = double(record.values)
+    heads, queries, keys = record.weights.shape
+    weights = double(record.weights).reshape(len(values), -1, queries, keys)  # (H_kv, g, Tq, Tk)
+    visible = record.visible.to(values.device)
+    same = bool((visible == visible[:1]).all())
+    if same and bool(visible[0].all()):
+        projected = _project_all(weights, values)
+    else:
+        sets, owner = torch.unique(visible, dim=0, return_inverse=True)  # (S, Tk), (Tq,)
+        projected = torch.stack(
+            [_project_rows(w, v, sets, owner) for w, v in zip(weights, values, strict=True)]
+        )
+    return projected.reshape(heads, queries, keys)
 
 
-def project_rows(weights: Tensor, values: Tensor, sets: Tensor, owner: Tensor) -> Tensor:
-    """``A P`` for the query heads that read one value head.
+def _project_all(weights: Tensor, values: Tensor) -> Tensor:
+    """``A P`` where every query sees every key: ``weights`` (H_kv, g, Tq, Tk), ``values`` (H_kv, Tk, d)."""
+    few = values.shape[1] <= values.shape[2]
+    grams = values @ values.transpose(1, 2) if few else values.transpose(1, 2) @ values
+    sizes = torch.full((len(values),), values.shape[1], device=values.device)
+    inverse, proven = _inverse(grams, values.square().sum((1, 2)).sqrt(), sizes, values.shape[2])
+    if few:
+        projected = weights.clone()
+    else:
+        by_head = weights.flatten(1, 2)  # (H_kv, g Tq, Tk)
+        projected = (by_head @ values @ inverse @ values.transpose(1, 2)).reshape(weights.shape)
+    for head in (~proven).nonzero()[:, 0].tolist():
+        projected[head] = project_by_svd(weights[head], values[head])
+    return projected
+
+
+def _project_rows(weights: Tensor, values: Tensor, sets: Tensor, owner: Tensor) -> Tensor:
+    """``A P`` for the query heads that read one value head, queries seeing different keys.
 
     ``weights`` (g, Tq, Tk), ``values`` (Tk, d), ``sets`` (S, Tk) bool: the sets of keys that occur, ``owner``
     (Tq,): which of them a query sees.
     """
-    if len(sets) == 1:
-        whole = sets[0].all()
-        rows = values if whole else values[sets[0]]
-        kept = weights if whole else weights[..., sets[0]]
-        projected = torch.zeros_like(weights)
-        projected[..., sets[0]] = _project_shared(kept, rows)
-        return projected
     projected = torch.empty_like(weights)
-    width = values.shape[1]
-    for chunk in blocks(len(sets), 8 * width * (2 * len(values) + 4 * width), BYTES):
-        inverse, proven = _inverse_grams(values, sets[chunk])
+    count, width = values.shape
+    for chunk in blocks(len(sets), 8 * width * (2 * count + 4 * width), BYTES):
+        seen = sets[chunk]
+        sizes = seen.sum(1)
+        largest = (seen.to(values.dtype) @ values.square().sum(1)).sqrt()  # ||V||_F
+        inverse, proven = _inverse(_grams(values, seen), largest, sizes, width)
         queries = ((owner >= chunk.start) & (owner < chunk.stop)).nonzero()[:, 0]
-        local = owner[queries] - chunk.start
+        its = owner[queries] - chunk.start
         rows = weights[:, queries].transpose(0, 1)  # (queries, g, Tk)
-        solved = rows @ values @ inverse[local] @ values.T
-        few = sets[chunk].sum(1) <= width
-        solved = torch.where(few[local][:, None, None], rows, solved * sets[chunk][local][:, None])
+        solved = (rows @ values @ inverse[its] @ values.T) * seen[its][:, None]
+        solved = torch.where((sizes <= width)[its][:, None, None], rows, solved)
         projected[:, queries] = solved.transpose(0, 1)
         for s in (~proven).nonzero()[:, 0].tolist():
-            keys, its = sets[chunk][s], queries[local == s]
-            picked = projected.new_zeros(len(weights), len(its), len(values))
-            picked[..., keys] = project_by_svd(weights[:, its][..., keys], values[keys])
-            projected[:, its] = picked
+            asking, keys = queries[its == s], seen[s].nonzero()[:, 0]
+            picked = torch.zeros_like(weights[:, asking])
+            picked[..., keys] = project_by_svd(weights[:, asking][..., keys], values[keys])
+            projected[:, asking] = picked
     return projected
 
 
-def _project_shared(weights: Tensor, values: Tensor) -> Tensor:
-    """``A P`` where every query sees all keys: ``weights`` (g, Tq, n), ``values`` (n, d)."""
-    inverse, proven = _inverse_grams(values, values.new_ones(1, len(values), dtype=torch.bool))
-    if not proven:
-        return project_by_svd(weights, values)
-    if len(values) <= values.shape[1]:
-        return weights
-    return weights @ values @ inverse[0] @ values.T
+def _inverse(grams: Tensor, largest: Tensor, sizes: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Inverses of Gram matrices (S, m, m), and (S,) bool: values proven of full rank, well enough for them.
 
-
-def _inverse_grams(values: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-    """``(V^T V)^-1`` (S, d, d) for the rows of ``values`` (T, d) in each of ``sets`` (S, T), and (S,) bool:
-    proven of full rank. For a set of at most ``d`` rows the rank alone is looked at and the inverse is of no
-    use."""
-    sizes = sets.sum(1)
-    count, width = len(sets), values.shape[1]
-    few = sizes <= width
-    gram = values.new_empty(count, width, width)
-    masked = sets[~few, :, None] * values  # (S', T, d)
-    gram[~few] = masked.transpose(1, 2) @ masked
-    gram[few] = _small_grams(values, sets[few])
-    factor, failed = torch.linalg.cholesky_ex(gram)
-    eye = torch.eye(width, dtype=gram.dtype, device=gram.device)
+    ``largest`` (S,): a bound on the greatest singular value; ``sizes`` (S,): how many rows of values there
+    are.
+    """
+    factor, failed = torch.linalg.cholesky_ex(grams)
+    eye = torch.eye(grams.shape[-1], dtype=grams.dtype, device=grams.device)
     factor = torch.where((failed > 0)[:, None, None], eye, factor)
     inverse_factor = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
-    largest = (sets.to(values.dtype) @ values.square().sum(1)).sqrt()  # ||V||_F
     least = 1 / torch.linalg.matrix_norm(inverse_factor)
-    tolerance = sizes.clamp(min=width) * EPS
-    proven = (failed == 0) & (least > largest * tolerance.clamp(min=CERTAIN) * 1.01)
+    tolerance = (sizes.clamp(min=width) * EPS).clamp(min=CERTAIN) * 1.01
+    proven = (failed == 0) & (least > largest * tolerance)
     return inverse_factor.transpose(1, 2) @ inverse_factor, proven | (sizes == 0)
 
 
-def _small_grams(values: Tensor, sets: Tensor) -> Tensor:
-    """``V V^T`` of sets of at most ``d`` rows, filled up to (d, d) by a diagonal as large as its largest
-    entry."""
+def _grams(values: Tensor, sets: Tensor) -> Tensor:
+    """(S, d, d) of the rows of ``values`` (T, d) in each of ``sets`` (S, T): ``V^T V`` where there are more
+    rows than ``d``, else ``V V^T`` filled up by a diagonal as large as its largest entry, which hides no
+    small singular value."""
     width = values.shape[1]
-    order = torch.argsort(sets.to(torch.uint8), dim=1, descending=True, stable=True)[
-        :, :width
-    ]  # rows in it first
-    inside = torch.gather(sets, 1, order)  # (S, m)
-    rows = values[order] * inside[..., None]  # (S, m, d)
-    gram = values.new_zeros(len(sets), width, width)
-    gram[:, : rows.shape[1], : rows.shape[1]] = rows @ rows.transpose(1, 2)
-    size = inside.sum(1)
-    filler = torch.arange(width, device=values.device) >= size[:, None]  # (S, d)
-    largest = gram.diagonal(dim1=1, dim2=2).amax(1, keepdim=True)
-    gram.diagonal(dim1=1, dim2=2).add_(filler * largest)
-    return gram
+    sizes = sets.sum(1)
+    few = sizes <= width
+    grams = values.new_zeros(len(sets), width, width)
+    masked = sets[~few, :, None] * values  # (S', T, d)
+    grams[~few] = masked.transpose(1, 2) @ masked
+    order = torch.argsort(sets[few].to(torch.uint8), dim=1, descending=True, stable=True)[:, :width]
+    inside = torch.gather(sets[few], 1, order)  # (S'', m): rows in the set come first
+    rows = values[order] * inside[..., None]  # (S'', m, d)
+    small = values.new_zeros(len(rows), width, width)
+    small[:, : rows.shape[1], : rows.shape[1]] = rows @ rows.transpose(1, 2)
+    diagonal = small.diagonal(dim1=1, dim2=2)
+    filler = torch.arange(width, device=values.device) >= sizes[few, None]  # (S'', d)
+    diagonal.add_(filler * diagonal.amax(1, keepdim=True))
+    grams[few] = small
+    return grams
 
 
 def project_by_svd(weights: Tensor, values: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ Gram matrix is off by per cents.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,8 +23,8 @@ from torch import Tensor
 
 from flowgraph.capture.record import FrozenNorm, LayerRecord
 
-BLOCK_BYTES = 6 * 2**20
-"""Working memory of one block of keys or rows: small enough to stay in cache."""
+BLOCK_BYTES = 3 * 2**19
+"""Working memory of one block of keys: small enough to stay in cache."""
 
 Stage = Literal["projection", "stream", "attention-norm", "output-norm"]
 """How far the parts are followed: as the output projection gives them; as they are added to the stream;
@@ -97,38 +99,44 @@ class Parts:
     """(Tq,) float64, or None for 1."""
     own: Tensor | None
     """(T, D) float64: what the stream itself adds at ``i = j``; None where it is left out."""
+    key: tuple[int, ...] = ()
+    """Names record and map: parts with equal keys differ by ``own`` alone."""
 
     def head_vectors(self, keys: slice, dtype: torch.dtype = torch.float64) -> Tensor:
-        """(H, keys, D): ``M(v[h, j] W_O[h])``."""
+        """(keys, H, D): ``M(v[h, j] W_O[h])``."""
         values = self.values[:, keys].to(self.output.device).to(dtype)
-        group = self.output.shape[0] // values.shape[0]
-        return values.repeat_interleave(group, 0) @ self.output.to(dtype)
+        return (_each_head(values, self.output.shape[0]) @ self.output.to(dtype)).transpose(0, 1)
 
     def norms(self) -> Tensor:
         """(Tq, Tk) float64: Euclidean norms of all parts."""
-        heads, queries, num_keys = self.weights.shape
-        squares = self.output.new_empty(num_keys, queries)
-        for keys in blocks(num_keys, 8 * heads * (3 * queries + 2 * self.output.shape[-1])):
-            vectors = self.head_vectors(keys)
-            by_key = vectors.transpose(0, 1)  # (keys, H, D)
-            gram = by_key @ by_key.transpose(1, 2)  # (keys, H, H)
-            weights = double(self.weights[:, :, keys].permute(2, 0, 1).contiguous())  # (keys, H, Tq)
-            squares[keys] = (gram @ weights).mul_(weights).sum(1)
-        norms = squares.clamp_(min=0).sqrt_().T
-        if self.divisor is not None:
-            norms = norms / self.divisor[:, None]
+        norms = self._sweep()[0].T
+        norms = norms.clone() if self.divisor is None else norms / self.divisor[:, None]
         if self.own is not None:
-            norms = norms.clone()
             norms.diagonal().copy_(torch.linalg.vector_norm(self.diagonal(), dim=-1))
         return norms
 
     def head_norms(self) -> Tensor:
         """(H, Tk) float64: ``||M(f[h, j])||``."""
-        heads, num_keys = self.weights.shape[0], self.values.shape[1]
-        norms = self.output.new_empty(heads, num_keys)
-        for keys in blocks(num_keys, 16 * heads * self.output.shape[-1]):
-            norms[:, keys] = torch.linalg.vector_norm(self.head_vectors(keys), dim=-1)
-        return norms
+        return self._sweep()[1].T
+
+    def _sweep(self) -> tuple[Tensor, Tensor]:
+        """(Tk, Tq) ``||M(sum_h A f)||`` and (Tk, H) ``||M(f)||``, float64, from the Gram matrices of all
+        keys."""
+        shared = _shared.get()
+        if shared is not None and self.key in shared:
+            return shared[self.key]
+        heads, queries, num_keys = self.weights.shape
+        squares, own = self.output.new_empty(num_keys, queries), self.output.new_empty(num_keys, heads)
+        for keys in blocks(num_keys, 8 * heads * (2 * queries + self.output.shape[-1])):
+            vectors = self.head_vectors(keys)  # (keys, H, D)
+            gram = vectors @ vectors.transpose(1, 2)  # (keys, H, H)
+            weights = double(self.weights[:, :, keys].permute(2, 0, 1).contiguous())  # (keys, H, Tq)
+            squares[keys] = (gram @ weights).mul_(weights).sum(1)
+            own[keys] = gram.diagonal(dim1=1, dim2=2)
+        swept = squares.clamp_(min=0).sqrt_(), own.clamp_(min=0).sqrt_()
+        if shared is not None:
+            shared[self.key] = swept
+        return swept
 
     def along(self, directions: Tensor) -> Tensor:
         """(Tq, D) float64 -> (Tq, Tk): dot products ``directions[i] . t[i, j]``, the stream's own part left
@@ -150,7 +158,7 @@ class Parts:
 
     def _by_head(self) -> Tensor:
         """(H, Tk, d) float64 values, one a query head."""
-        return double(self.values).repeat_interleave(self.weights.shape[0] // self.values.shape[0], 0)
+        return _each_head(double(self.values), self.weights.shape[0])
 
     def _project(self, mixed: Tensor) -> Tensor:
         """(H, T, d) -> (T, D): each head through its slice of the projection, summed."""
@@ -173,7 +181,29 @@ def parts_of(record: LayerRecord, stage: Stage) -> Parts:
         output=route.linear(double(record.output_weight)),
         divisor=route.divisor(),
         own=None if stage == "projection" else after.parts(double(_stream(record))),
+        key=(id(record), *map(id, route.steps)),
     )
+
+
+def _each_head(values: Tensor, heads: int) -> Tensor:
+    """(H_kv, T, d) -> (H, T, d): value heads repeated for the query heads that read them."""
+    return values if len(values) == heads else values.repeat_interleave(heads // len(values), 0)
+
+
+_shared: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("shared", default=None)
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Inside, kinds that need the same Gram matrices of one record share them.
+
+    Keys are the identities of records and norms, so these must outlive the block.
+    """
+    token = _shared.set({})
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 def stream_after_attention(record: LayerRecord) -> Tensor:

@@ -55,7 +55,7 @@ def _rerun(record: LayerRecord) -> Tensor:
     count = len(actual)
     distances = unit.new_zeros(count, count)  # (keys, queries)
     for keys in blocks(count, count, ROWS):
-        vectors = parts.head_vectors(keys, dtype).to(actual.device).transpose(0, 1)  # (keys, H, D)
+        vectors = parts.head_vectors(keys, dtype).to(actual.device)  # (keys, H, D)
         by_key = weights[:, :, keys].permute(2, 1, 0)  # (keys, T, H)
         without = torch.baddbmm(
             attended.expand(len(by_key), -1, -1), by_key, vectors, alpha=-1
