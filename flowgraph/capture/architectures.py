@@ -1,107 +1,17 @@
-"""What differs between model families, as a table keyed by block class; all else is common code.
-
-A *block* is the module around one attention: its residual stream goes in, its output comes out. A
-:class:`Layout` says where inside a block things are, as attribute paths, and in which order the block adds and
-normalises. From it follow the whole :class:`~flowgraph.capture.record.LayerRecord` and the re-run of a block.
-"""
+"""What differs between model families, as a table keyed by block class; all else is common code."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from flowgraph.capture.record import BlockKind
+from flowgraph.capture.layout import Adapter, Layout, NoAttention, resolve
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Layout:
-    """Where things are in a block. Paths are attributes from the block down, joined by dots.
-
-    With ``x`` the stream, ``o`` what the projection gave, ``F`` the feed-forward steps in turn:
-
-    - post-norm: ``h = attention_norm(x + o)``, output ``output_norm(h + F(h))``
-    - pre-norm: ``h = x + branch_scale * branch_norm(o)``, output ``h + output_scale * F(h)``
-    - parallel: output ``x + o + F(x)``
-    """
-
-    kind: BlockKind
-    attention: str
-    """The module that calls the attention function."""
-    projection: str
-    """W_O."""
-    feed_forward: tuple[str, ...]
-    """Steps applied one after the other; a pre-norm block's own norm is the first."""
-    attention_norm: str | None = None
-    output_norm: str | None = None
-    branch_norm: str | None = None
-    branch_scale: str | None = None
-    output_scale: str | None = None
-    cross_attention: str | None = None
-    """In a decoder: the module that calls the attention function on the encoder's states."""
-    cross_projection: str | None = None
-
-    @property
-    def watched(self) -> dict[str, str]:
-        """Role -> path of the modules whose inputs or outputs go into the record."""
-        roles = {
-            "projection": self.projection,
-            "attention_norm": self.attention_norm,
-            "output_norm": self.output_norm,
-            "branch_norm": self.branch_norm,
-            "cross_projection": self.cross_projection,
-        }
-        if self.kind == "post-norm":
-            roles["feed_forward"] = self.feed_forward[-1]
-        return {role: path for role, path in roles.items() if path is not None}
-
-
-def resolve(block: Any, path: str | None) -> Any:
-    """The attribute at ``path`` under ``block``; None where a step is absent."""
-    if path is None:
-        return None
-    for step in path.split("."):
-        block = block[int(step)] if step.lstrip("-").isdigit() else getattr(block, step, None)
-        if block is None:
-            return None
-    return block
-
-
-def first(output: Any) -> Tensor:
-    """The hidden states in what a module returned: itself, or the first of a tuple."""
-    return output[0] if isinstance(output, tuple) else output
-
-
-def run_feed_forward(block: nn.Module, layout: Layout, hidden: Tensor) -> Tensor:
-    """``F(hidden)``, shapes (B, N, D)."""
-    for path in layout.feed_forward:
-        hidden = first(resolve(block, path)(hidden))
-    return hidden
-
-
-def finish_block(block: nn.Module, layout: Layout, stream: Tensor, attention_output: Tensor) -> Tensor:
-    """The block's output for these streams and attention outputs, all (B, N, D)."""
-    if layout.kind == "parallel":
-        return stream + attention_output + run_feed_forward(block, layout, stream)
-    if layout.kind == "post-norm":
-        hidden = resolve(block, layout.attention_norm)(stream + attention_output)
-        return resolve(block, layout.output_norm)(hidden + run_feed_forward(block, layout, hidden))
-    branch = attention_output
-    if (norm := resolve(block, layout.branch_norm)) is not None:
-        branch = norm(branch)
-    if (scale := resolve(block, layout.branch_scale)) is not None:
-        branch = branch * scale
-    hidden = stream + branch
-    added = run_feed_forward(block, layout, hidden)
-    if (scale := resolve(block, layout.output_scale)) is not None:
-        added = added * scale
-    return hidden + added
-
-
-# --- the table ------------------------------------------------------------------------------------------
+# --- layouts ----------------------------------------------------------------------------------------------
 
 _BERT = Layout(
     kind="post-norm",
@@ -129,46 +39,270 @@ _ALBERT = Layout(
     feed_forward=("ffn", "activation", "ffn_output"),
     output_norm="full_layer_layer_norm",
 )
+_MODERNBERT = Layout(
+    kind="pre-norm", attention="attn", projection="attn.Wo", feed_forward=("mlp_norm", "mlp")
+)
+_GPT2 = Layout(
+    kind="pre-norm",
+    attention="attn",
+    projection="attn.c_proj",
+    feed_forward=("ln_2", "mlp"),
+    cross_attention="crossattention",
+    cross_projection="crossattention.c_proj",
+)
+_LLAMA = Layout(
+    kind="pre-norm",
+    attention="self_attn",
+    projection="self_attn.o_proj",
+    feed_forward=("post_attention_layernorm", "mlp"),
+)
+# the same name, another place: this post_attention_layernorm is a norm on the attention output
+_GEMMA2 = replace(
+    _LLAMA,
+    branch_norm="post_attention_layernorm",
+    feed_forward=("pre_feedforward_layernorm", "mlp", "post_feedforward_layernorm"),
+)
+_OLMO2 = replace(_GEMMA2, feed_forward=("mlp", "post_feedforward_layernorm"))
+_GRANITE = replace(_LLAMA, branch_scale="residual_multiplier", output_scale="residual_multiplier")
+_COHERE = replace(_LLAMA, kind="parallel", feed_forward=("input_layernorm", "mlp"))
+_PHI = replace(_COHERE, projection="self_attn.dense")
+_T5 = Layout(
+    kind="pre-norm",
+    attention="layer.0.SelfAttention",
+    projection="layer.0.SelfAttention.o",
+    feed_forward=("layer.-1.layer_norm", "layer.-1.DenseReluDense"),
+    cross_attention="layer.1.EncDecAttention",
+    cross_projection="layer.1.EncDecAttention.o",
+)
+_BART = Layout(
+    kind="post-norm",
+    attention="self_attn",
+    projection="self_attn.out_proj",
+    attention_norm="self_attn_layer_norm",
+    feed_forward=("fc1", "activation_fn", "fc2"),
+    output_norm="final_layer_norm",
+    cross_attention="encoder_attn",
+    cross_projection="encoder_attn.out_proj",
+)
+_MBART = replace(
+    _BART,
+    kind="pre-norm",
+    attention_norm=None,
+    output_norm=None,
+    feed_forward=("final_layer_norm", "fc1", "activation_fn", "fc2"),
+)
+_VIT = Layout(
+    kind="pre-norm",
+    attention="attention",
+    projection="attention.o_proj",
+    feed_forward=("layernorm_after", "mlp"),
+)
+_DINOV2 = replace(
+    _VIT,
+    feed_forward=("norm2", "mlp"),
+    branch_scale="layer_scale1.lambda1",
+    output_scale="layer_scale2.lambda1",
+)
+_CLIP = Layout(
+    kind="pre-norm",
+    attention="self_attn",
+    projection="self_attn.out_proj",
+    feed_forward=("layer_norm2", "mlp"),
+)
 
-LayoutEntry = Layout | Callable[[Any], Layout]
 
-BLOCKS: dict[str, LayoutEntry] = {
+# --- layouts that a block's configuration decides -----------------------------------------------------------
+
+
+def _gpt_neox(block: Any) -> Layout:
+    return Layout(
+        kind="parallel" if block.use_parallel_residual else "pre-norm",
+        attention="attention",
+        projection="attention.dense",
+        feed_forward=("post_attention_layernorm", "mlp"),
+    )
+
+
+def _opt(block: Any) -> Layout:
+    return _MBART if block.do_layer_norm_before else _BART
+
+
+def _falcon(block: Any) -> Layout:
+    config = block.config
+    if config.new_decoder_architecture and config.num_ln_in_parallel_attn == 2:
+        kind, norm = "parallel", "ln_mlp"
+    elif config.new_decoder_architecture or config.parallel_attn:
+        kind, norm = "parallel", "input_layernorm"
+    else:
+        kind, norm = "pre-norm", "post_attention_layernorm"
+    return Layout(
+        kind=kind,  # type: ignore[arg-type]
+        attention="self_attention",
+        projection="self_attention.dense",
+        feed_forward=(norm, "mlp"),
+        adapter=Adapter("self_attention.query_key_value", _falcon_values),
+    )
+
+
+def _bloom(block: Any) -> Layout:
+    layout = Layout(
+        kind="pre-norm",
+        attention="self_attention",
+        projection="self_attention.dense",
+        feed_forward=(
+            "post_attention_layernorm",
+            "mlp.dense_h_to_4h",
+            "mlp.gelu_impl",
+            "mlp.dense_4h_to_h",
+        ),
+        adapter=Adapter("self_attention.query_key_value", _bloom_values),
+    )
+    if not block.apply_residual_connection_post_layernorm:
+        return layout
+    why = "this BLOOM adds to the normalised stream (apply_residual_connection_post_layernorm), not to the stream"
+    return replace(layout, missing=dict.fromkeys(("stream", "block_output", "rerun"), why))
+
+
+def _bloom_values(attention: Any, fused: Tensor) -> Tensor:
+    return attention._reshape(fused)[2]
+
+
+def _falcon_values(attention: Any, fused: Tensor) -> Tensor:
+    return attention._split_heads(fused)[2].transpose(1, 2)
+
+
+def _plain_values(attention: Any, values: Tensor) -> Tensor:
+    """(B, T, H d) -> (B, H, T, d)."""
+    batch, tokens, _ = values.shape
+    return values.view(batch, tokens, attention.num_attention_heads, -1).transpose(1, 2)
+
+
+_DEBERTA = replace(
+    _BERT,
+    cross_attention=None,
+    cross_projection=None,
+    adapter=Adapter("attention.self.value_proj", _plain_values),
+)
+_MPNET = Layout(
+    kind="post-norm",
+    attention="attention.attn",
+    projection="attention.attn.o",
+    attention_norm="attention.LayerNorm",
+    feed_forward=("intermediate", "output.dense"),
+    output_norm="output.LayerNorm",
+    adapter=Adapter("attention.attn.v", _plain_values),
+)
+
+
+def _bamba(block: Any) -> Layout | NoAttention:
+    if getattr(block, "self_attn", None) is None:
+        return NoAttention("a state-space layer")
+    return replace(_LLAMA, feed_forward=("pre_ff_layernorm", "feed_forward"))
+
+
+def _qwen3_next(block: Any) -> Layout | NoAttention:
+    if getattr(block, "self_attn", None) is None:
+        return NoAttention("linear attention")
+    why = "a gate stands between its attention and the output projection"
+    return replace(_LLAMA, missing={"output_weight": why})
+
+
+_JAMBA = replace(_LLAMA, feed_forward=("pre_ff_layernorm", "feed_forward"))
+
+# --- the table ------------------------------------------------------------------------------------------------
+
+Entry = Layout | NoAttention | Callable[[Any], Layout | NoAttention]
+
+BLOCKS: dict[str, Entry] = {
+    # encoders
     "albert.AlbertLayer": _ALBERT,
     "bert.BertLayer": _BERT,
+    "deberta_v2.DebertaV2Layer": _DEBERTA,
     "distilbert.TransformerBlock": _DISTILBERT,
     "electra.ElectraLayer": _BERT,
+    "modernbert.ModernBertEncoderLayer": _MODERNBERT,
+    "mpnet.MPNetLayer": _MPNET,
     "roberta.RobertaLayer": _BERT,
+    "xlm_roberta.XLMRobertaLayer": _BERT,
+    # decoders
+    "bloom.BloomBlock": _bloom,
+    "falcon.FalconDecoderLayer": _falcon,
+    "gemma.GemmaDecoderLayer": _LLAMA,
+    "gemma2.Gemma2DecoderLayer": _GEMMA2,
+    "gemma3.Gemma3DecoderLayer": _GEMMA2,
+    "gpt2.GPT2Block": _GPT2,
+    "gpt_neox.GPTNeoXLayer": _gpt_neox,
+    "gpt_oss.GptOssDecoderLayer": _LLAMA,
+    "llama.LlamaDecoderLayer": _LLAMA,
+    "mistral.MistralDecoderLayer": _LLAMA,
+    "mixtral.MixtralDecoderLayer": _LLAMA,
+    "opt.OPTDecoderLayer": _opt,
+    "phi.PhiDecoderLayer": _PHI,
+    "phi3.Phi3DecoderLayer": _LLAMA,
+    "qwen2.Qwen2DecoderLayer": _LLAMA,
+    "qwen3.Qwen3DecoderLayer": _LLAMA,
+    # encoder-decoders
+    "bart.BartDecoderLayer": _BART,
+    "bart.BartEncoderLayer": _BART,
+    "marian.MarianDecoderLayer": _BART,
+    "marian.MarianEncoderLayer": _BART,
+    "t5.T5Block": _T5,
+    "whisper.WhisperDecoderLayer": _MBART,
+    "whisper.WhisperEncoderLayer": _MBART,
+    # vision
+    "clip.CLIPEncoderLayer": _CLIP,
+    "deit.DeiTLayer": _VIT,
+    "dinov2.Dinov2Layer": _DINOV2,
+    "dinov2_with_registers.Dinov2WithRegistersLayer": _DINOV2,
+    "siglip.SiglipEncoderLayer": _CLIP,
+    "vit.ViTLayer": _VIT,
+    # attention and other mixers in turn
+    "bamba.BambaDecoderLayer": _bamba,
+    "jamba.JambaAttentionDecoderLayer": _JAMBA,
+    "jamba.JambaMambaDecoderLayer": NoAttention("a state-space layer"),
+    "qwen3_next.Qwen3NextDecoderLayer": _qwen3_next,
 }
 """``family.Class`` of a block -> its layout, or a function of the block where its configuration decides."""
+
+REFUSED: dict[str, str] = {
+    "swin": "it attends inside windows of an image that shift and merge, and no graph of whole layers shows that",
+    "swinv2": "it attends inside windows of an image that shift and merge, and no graph of whole layers shows that",
+    "longformer": "its sparse attention comes in bands of its own shape",
+    "big_bird": "its sparse attention comes in blocks of its own shape",
+    "reformer": "its attention is hashed into buckets",
+    "funnel": "its layers pool tokens away",
+    "perceiver": "its tokens are read by latents that are no tokens",
+    "xlnet": "it reads two streams at once",
+}
+"""Model type -> why a graph of its attention would not be true."""
 
 
 def block_key(cls: type) -> str | None:
     """``bert.BertLayer`` for a class of ``transformers.models.bert``; None for a class from elsewhere."""
     parts = cls.__module__.split(".")
-    return (
-        f"{parts[2]}.{cls.__name__}" if parts[:2] == ["transformers", "models"] and len(parts) > 2 else None
-    )
+    inside = parts[:2] == ["transformers", "models"] and len(parts) > 2
+    return f"{parts[2]}.{cls.__name__}" if inside else None
 
 
-def layout_of(module: nn.Module) -> Layout | None:
+def entry_of(module: nn.Module) -> Layout | NoAttention | None:
     """The layout of ``module`` if it, or a class it derives from, is a block of the table."""
     for cls in type(module).__mro__:
         entry = BLOCKS.get(block_key(cls) or "")
         if entry is not None:
-            layout = entry if isinstance(entry, Layout) else entry(module)
-            return _without_absent_cross(module, layout)
+            found = entry(module) if callable(entry) else entry
+            return _without_absent_cross(module, found) if isinstance(found, Layout) else found
     return None
 
 
 def _without_absent_cross(block: nn.Module, layout: Layout) -> Layout:
-    if resolve(block, layout.cross_attention) is None:
+    if resolve(block, layout.cross_projection) is None:
         return replace(layout, cross_attention=None, cross_projection=None)
     return layout
 
 
-def find_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module, Layout]]:
-    """Path, module and layout of every block of ``model``, in order."""
+def find_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module, Layout | NoAttention]]:
+    """Path, module and entry of every block of ``model``, in order."""
     for name, module in model.named_modules():
-        layout = layout_of(module)
-        if layout is not None:
-            yield name, module, layout
+        entry = entry_of(module)
+        if entry is not None:
+            yield name, module, entry

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from flowgraph.capture.architectures import Layout, finish_block, resolve
+from flowgraph.capture.layout import Layout, finish_block, resolve
 from flowgraph.capture.interface import AttentionCall, Frame
 from flowgraph.capture.record import FrozenNorm, LayerRecord
 from flowgraph.errors import FlowgraphError
@@ -32,9 +32,10 @@ def read_linear(module: nn.Module) -> tuple[Tensor, Tensor | None]:
     asked by its activations: unit vectors in, rows of the weight out.
     """
     weight = getattr(module, "weight", None)
-    if type(module) is nn.Linear:
-        return module.weight.T, module.bias
-    if type(module).__name__ == "Conv1D" and isinstance(weight, Tensor):
+    plain = isinstance(weight, Tensor) and weight.is_floating_point()
+    if isinstance(module, nn.Linear) and plain and weight.shape == (module.out_features, module.in_features):
+        return weight.T, module.bias
+    if type(module).__name__ == "Conv1D" and plain:
         return weight, module.bias
     return _probe_linear(module)
 
@@ -71,7 +72,7 @@ def freeze_norm(norm: nn.Module, seen: Tensor) -> FrozenNorm:
     LayerNorm takes the mean away and divides by the standard deviation, RMSNorm divides by the root mean square;
     Gemma stores the gain less 1. Statistics in float64.
     """
-    centred = "RMSNorm" not in type(norm).__name__ and type(norm).__name__ not in ("T5LayerNorm",)
+    centred = "RMSNorm" not in type(norm).__name__
     eps = next(getattr(norm, n) for n in ("eps", "variance_epsilon", "epsilon") if hasattr(norm, n))
     exact = seen.double()
     mean_square = exact.var(-1, unbiased=False) if centred else exact.square().mean(-1)
@@ -93,12 +94,13 @@ def _detached(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else tensor.detach()
 
 
-def visible_keys(mask: Tensor | None, batch: int, queries: int, keys: int, device: torch.device) -> Tensor:
-    """(B, Tq, Tk) bool from an additive (or bool) mask: True where any head may look."""
+def visible_keys(mask: Tensor | None, example: int, queries: int, keys: int, device: torch.device) -> Tensor:
+    """(Tq, Tk) bool from an additive (or bool) mask: True where any head may look."""
     if mask is None:
-        return torch.ones(batch, queries, keys, dtype=torch.bool, device=device)
-    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    return allowed[..., -queries:, :keys].any(1).expand(batch, queries, keys)
+        return torch.ones(queries, keys, dtype=torch.bool, device=device)
+    own = mask[example if mask.shape[0] > 1 else 0, :, -queries:, :keys]  # (H or 1, Tq or 1, Tk)
+    allowed = own if own.dtype == torch.bool else own > torch.finfo(own.dtype).min / 2
+    return allowed.any(0).expand(queries, keys)
 
 
 class FrameReader:
@@ -115,34 +117,28 @@ class FrameReader:
         if call.module is resolve(frame.block, frame.layout.cross_attention):
             return "cross"
         raise FlowgraphError(
-            f"model: {type(call.module).__name__} in {frame.path} ({type(frame.block).__name__}) is not an attention that "
+            f"model: {type(call.module).__name__} in {frame.at.path} ({type(frame.block).__name__}) is not an attention that "
             "flowgraph knows in this block"
         )
 
-    def records(self, call: AttentionCall, number: int) -> Iterator[LayerRecord]:
-        """One record an example; ``number`` is the attention call's own, from 1."""
+    def record(self, call: AttentionCall, number: int, example: int) -> LayerRecord:
+        """The record of one example; ``number`` is the attention call's own, from 1."""
         part = self.part(call)
-        batch, heads, queries, keys = call.weights.shape
-        visible = visible_keys(call.mask, batch, queries, keys, call.weights.device)
+        _, heads, queries, keys = call.weights.shape
         projection, reason = self._projection(call, part, heads)
-        missing = {} if projection else {"output_weight": reason}
-        if call.values is None:
-            missing["values"] = f"{type(call.module).__name__} does not show its values"
-        for example in range(batch):
-            rest = self._cross_fields() if part == "cross" else self._self_fields(example)
-            yield LayerRecord(
-                layer=number,
-                weights=call.weights[example],
-                visible=visible[example],
-                values=None if call.values is None else call.values[example],
-                output_weight=projection.weight if projection else None,
-                output_bias=projection.bias if projection else None,
-                attention_output=self._pick(
-                    "outputs", "projection" if part == "self" else "cross_projection", example
-                ),
-                module=call.module,
-                **{**rest, "missing": {**rest["missing"], **missing}},
-            )
+        fields = self._cross_fields() if part == "cross" else self._self_fields(example)
+        fields["missing"] |= {} if projection else {"output_weight": reason}
+        return LayerRecord(
+            layer=number,
+            weights=call.weights[example],
+            visible=visible_keys(call.mask, example, queries, keys, call.weights.device),
+            values=call.values[example],
+            output_weight=projection.weight if projection else None,
+            output_bias=projection.bias if projection else None,
+            attention_output=self._pick("outputs", "cross_projection" if part == "cross" else "projection", example),
+            module=call.module,
+            **fields,
+        )
 
     # --- parts of a record ---
 
@@ -153,8 +149,8 @@ class FrameReader:
     def _projection(self, call: AttentionCall, part: Part, heads: int) -> tuple[Projection | None, str]:
         """W_O, or the reason why it cannot be had."""
         layout = self._frame.layout
-        if call.values is None:
-            return None, "the values it projects cannot be had"
+        if "output_weight" in layout.missing:
+            return None, layout.missing["output_weight"]
         module = resolve(self._frame.block, layout.projection if part == "self" else layout.cross_projection)
         try:
             return read_projection(module, heads, call.values.shape[-1]), ""
@@ -181,17 +177,16 @@ class FrameReader:
         }
         if self._crossed:
             why = "cross-attention stands between self-attention and the rest of the block"
-            fields["missing"] = dict.fromkeys(
-                ("block_output", "output_norm", "feed_forward_output", "rerun"), why
-            )
-            return fields
+            names = ("block_output", "output_norm", "feed_forward_output", "rerun")
+            return fields | {"missing": dict.fromkeys(names, why)}
         assert frame.output is not None
-        return fields | {
+        fields |= {
             "block_output": frame.output[example],
             "output_norm": self._frozen("output_norm", example),
             "feed_forward_output": self._pick("outputs", "feed_forward", example),
             "rerun": _rerun(frame.block, layout, stream),
         }
+        return fields | {name: None for name in layout.missing if name in fields} | {"missing": dict(layout.missing)}
 
     def _frozen(
         self, role: Literal["branch_norm", "attention_norm", "output_norm"], example: int
@@ -205,11 +200,7 @@ class FrameReader:
 def _as_tensor(scale: Any, like: Tensor) -> Tensor | None:
     if scale is None:
         return None
-    return (
-        scale.detach()
-        if isinstance(scale, Tensor)
-        else torch.tensor(float(scale), dtype=like.dtype, device=like.device)
-    )
+    return torch.as_tensor(scale, dtype=like.dtype, device=like.device).detach()
 
 
 def _rerun(block: nn.Module, layout: Layout, stream: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

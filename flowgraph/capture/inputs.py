@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flowgraph.capture.survey import text_config
 from flowgraph.capture.tokens import Tokens, named_tokens, special_ids, tokens_from_ids
+from flowgraph.capture.vision import image_tokens
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 
 _IGNORED = frozenset(
@@ -41,6 +43,12 @@ class Example:
     target: Tokens | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     """What goes into ``meta``: ``text``, ``truncated``, ``generated``."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longer side."""
+        sides = [len(side) for side in (self.tokens, self.target) if side is not None]
+        return max(sides, default=1)
 
     @property
     def shape_key(self) -> tuple:
@@ -219,7 +227,7 @@ def max_tokens(model: Any, tokenizer: Any, *, target: bool = False) -> int | Non
 
 def position_limit(model: Any, *, target: bool = False) -> int | None:
     """Positions of the model. RoBERTa's start after the pad id, which costs as many rows of its table."""
-    config = model.config.get_text_config()
+    config = text_config(model)
     if target and getattr(config, "max_target_positions", None):
         return config.max_target_positions
     limit = getattr(config, "max_position_embeddings", None)
@@ -240,8 +248,10 @@ def _rows_before_first_position(model: Any) -> int:
 # --- ready inputs ---------------------------------------------------------------------------------------------
 
 
-def examples_from_inputs(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> list[Example]:
-    """One example a row of the batch, pads of either side taken out."""
+def examples_from_inputs(
+    model: Any, tokenizer: Any, inputs: Mapping[str, Any], *, writes: bool = False
+) -> list[Example]:
+    """One example a row of the batch, pads of either side taken out. ``writes``: the model generates the target."""
     tensors = {
         name: _as_tensor(name, value)
         for name, value in inputs.items()
@@ -252,7 +262,8 @@ def examples_from_inputs(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) 
     sizes = {name: t.shape[0] for name, t in tensors.items()}
     if len(set(sizes.values())) != 1 or 0 in sizes.values():
         raise FlowgraphError(f"text: the inputs do not agree on the size of the batch: {sizes}")
-    _check_decoder_inputs(model, tensors)
+    if not writes:
+        _check_decoder_inputs(model, tensors)
     keep = _rows_to_keep(model, tokenizer, tensors)
     words = getattr(inputs, "word_ids", None) if getattr(inputs, "is_fast", False) else None
     return [
@@ -307,7 +318,7 @@ def _mask_from_pads(model: Any, tokenizer: Any, tensors: Mapping[str, Tensor], n
     ids = tensors[name]
     if name != "input_ids":
         return None
-    config = model.config.get_text_config()
+    config = text_config(model)
     pad = getattr(config, "pad_token_id", None) if tokenizer is None else tokenizer.pad_token_id
     others = {getattr(config, f"{role}_token_id", None) for role in ("bos", "eos", "sep", "cls")}
     if tokenizer is not None:
@@ -357,11 +368,14 @@ def _ready_example(
             words = [w for w, kept in zip(words, keep["input_ids"][index].tolist(), strict=True) if kept]
     source = _ready_tokens(own, "input_ids", "inputs_embeds", tokenizer, words)
     target = _ready_tokens(own, "decoder_input_ids", "decoder_inputs_embeds", tokenizer, None)
-    facts = {"text": None}
-    if source is not None and source.ids is not None:
+    facts: dict[str, Any] = {"text": None}
+    if "pixel_values" in own and source is None:
+        source, image = image_tokens(model.config, own["pixel_values"])
+        facts |= image
+    elif source is not None and source.ids is not None:
         _check_length(model, len(source))
         if tokenizer is not None:
-            facts = {"text": tokenizer.decode([i for i in source.ids if i not in special_ids(tokenizer)])}
+            facts["text"] = tokenizer.decode([i for i in source.ids if i not in special_ids(tokenizer)])
     return Example(own, source, target, facts)
 
 

@@ -8,7 +8,7 @@ bit, soft caps, sinks, windows and position biases included; what passes by is n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flowgraph.capture.architectures import Layout, find_blocks, first, resolve
+from flowgraph.capture.layout import Layout, first, resolve
+from flowgraph.capture.survey import Block
 from flowgraph.errors import FlowgraphError
 
 NAME = "flowgraph"
@@ -31,7 +32,7 @@ class AttentionCall:
     module: nn.Module
     weights: Tensor
     """(B, H, Tq, Tk)"""
-    values: Tensor | None
+    values: Tensor
     """(B, H_kv, Tk, d)"""
     mask: Tensor | None
     """(B or 1, H or 1, Tq, >= Tk), added to the scores (or bool, True = visible); None: all visible."""
@@ -41,9 +42,7 @@ class AttentionCall:
 class Frame:
     """One call of a block, whole batch: what went in, what came out, what happened inside."""
 
-    path: str
-    block: nn.Module
-    layout: Layout
+    at: Block
     stream: Tensor
     """(B, T, D)"""
     calls: list[AttentionCall] = field(default_factory=list)
@@ -51,12 +50,22 @@ class Frame:
     outputs: dict[str, list[Tensor]] = field(default_factory=dict)
     output: Tensor | None = None
 
+    @property
+    def block(self) -> nn.Module:
+        return self.at.module
+
+    @property
+    def layout(self) -> Layout:
+        return self.at.layout
+
     def taken(self, of: dict[str, list[Tensor]], role: str) -> Tensor | None:
-        """What a watched module read or gave; in chunks where the model's feed-forward runs in chunks."""
+        """What a watched module read or gave, (B, T, ...)."""
         parts = of.get(role)
         if not parts:
             return None
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        # several where the model's feed-forward runs in chunks; flat where it joins batch and tokens
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return whole.view(*self.stream.shape[:2], -1) if whole.ndim == 2 else whole
 
 
 class Recorder:
@@ -65,13 +74,13 @@ class Recorder:
     def __init__(self, on_frame: Callable[[Frame], None]) -> None:
         self._on_frame = on_frame
         self._frames: list[Frame] = []
-        self.finished: dict[str, int] = {}
-        """Block path -> how often it ran with attention in it."""
+        self.finished: set[str] = set()
+        """Paths of the blocks that ran with attention in them."""
 
     # --- called by the attention function ---
 
     def note_attention(
-        self, module: nn.Module, weights: Tensor | None, values: Tensor | None, mask: Tensor | None
+        self, module: nn.Module, weights: Tensor | None, values: Tensor, mask: Tensor | None
     ) -> None:
         if weights is None:
             raise FlowgraphError(
@@ -86,15 +95,20 @@ class Recorder:
 
     # --- called by the hooks ---
 
-    def enter(self, path: str, block: nn.Module, layout: Layout, args: tuple, kwargs: dict[str, Any]) -> None:
+    def enter(self, at: Block, args: tuple, kwargs: dict[str, Any]) -> None:
         stream = args[0] if args else kwargs["hidden_states"]
-        self._frames.append(Frame(path, block, layout, stream))
+        self._frames.append(Frame(at, stream))
 
     def leave(self, output: Any) -> None:
         frame = self._frames.pop()
         frame.output = first(output)
-        self.finished[frame.path] = self.finished.get(frame.path, 0) + 1
+        if frame.calls:
+            self.finished.add(frame.at.path)
         self._on_frame(frame)
+
+    def last(self, role: str) -> Tensor:
+        """What the watched module gave last, in the block that is running."""
+        return self._frames[-1].outputs[role][-1]
 
     def note_module(self, block: nn.Module, role: str, args: tuple, output: Any) -> None:
         if self._frames and self._frames[-1].block is block:
@@ -189,35 +203,52 @@ def our_attention(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def recording(model: nn.Module, on_frame: Callable[[Frame], None]) -> Iterator[Recorder]:
-    """Hooks on the blocks of ``model`` and the modules their layouts name; none is left behind."""
+def recording(blocks: Sequence[Block], on_frame: Callable[[Frame], None]) -> Iterator[Recorder]:
+    """Hooks on the blocks and the modules their layouts name; none is left behind."""
     recorder = Recorder(on_frame)
     with ExitStack() as stack:
-        for path, block, layout in find_blocks(model):
-            for handle in _hook_block(recorder, path, block, layout):
+        for block in blocks:
+            for handle in _hook_block(recorder, block):
                 stack.callback(handle.remove)
         token = _active.set(recorder)
         stack.callback(_active.reset, token)
         yield recorder
 
 
-def _hook_block(recorder: Recorder, path: str, block: nn.Module, layout: Layout) -> Iterator[Any]:
-    def before(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        recorder.enter(path, block, layout, args, kwargs)
+def _hook_block(recorder: Recorder, at: Block) -> Iterator[Any]:
+    def before(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+        recorder.enter(at, args, kwargs)
+        return (args, kwargs | {"output_attentions": True}) if at.layout.adapter else None
 
     def after(_: nn.Module, args: tuple, output: Any) -> None:
         recorder.leave(output)
 
-    yield block.register_forward_pre_hook(before, with_kwargs=True)
-    yield block.register_forward_hook(after)
-    for role, module_path in layout.watched.items():
-        module = resolve(block, module_path)
+    yield at.module.register_forward_pre_hook(before, with_kwargs=True)
+    yield at.module.register_forward_hook(after)
+    for role, path in at.layout.watched.items():
+        module = resolve(at.module, path)
         if isinstance(module, nn.Module):
-            yield module.register_forward_hook(_watcher(recorder, block, role))
+            yield module.register_forward_hook(_watcher(recorder, at.module, role))
+    if at.layout.adapter is not None:
+        attention = resolve(at.module, at.layout.attention)
+        yield attention.register_forward_hook(_adapted_call(recorder, at), with_kwargs=True)
 
 
 def _watcher(recorder: Recorder, block: nn.Module, role: str) -> Callable[..., None]:
     def note(_: nn.Module, args: tuple, output: Any) -> None:
         recorder.note_module(block, role, args, output)
+
+    return note
+
+
+def _adapted_call(recorder: Recorder, at: Block) -> Callable[..., None]:
+    """A hook that reads weights and values of attention outside transformers' table."""
+    adapter = at.layout.adapter
+    assert adapter is not None
+
+    def note(module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        mask = kwargs.get("attention_mask")
+        additive = mask if isinstance(mask, Tensor) and mask.ndim == 4 and mask.is_floating_point() else None
+        recorder.note_attention(module, output[1], adapter.split(module, recorder.last("values")), additive)
 
     return note

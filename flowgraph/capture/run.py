@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +19,14 @@ from flowgraph.capture import memory
 from flowgraph.capture.architectures import find_blocks
 from flowgraph.capture.build import FrameReader
 from flowgraph.capture.interface import Frame, evaluation_mode, our_attention, recording
+from flowgraph.capture.generation import continued
 from flowgraph.capture.loading import load
 from flowgraph.capture.record import LayerRecord
+from flowgraph.capture.support import why_not
+from flowgraph.capture.survey import Survey, survey, text_config
 from flowgraph.capture.tokens import named_tokens
 from flowgraph.capture.trace import Trace
-from flowgraph.capture.verify import check_record, row_tolerance
+from flowgraph.capture.verify import check_mask, check_record, row_tolerance
 from flowgraph.errors import FlowgraphError
 from flowgraph.mixing import EdgeKind
 
@@ -89,12 +93,13 @@ def trace(
         model, loaded = load(model, generate=options is not None)
         tokenizer = loaded if tokenizer is None else tokenizer
     model = _unwrap(model)
-    job = _Job(model, kinds, heads, limit, verify)
+    job = _Job(model, survey(model, hybrid), kinds, heads, limit, verify)
     with ExitStack() as lent:
         lent.enter_context(evaluation_mode(model))
         lent.enter_context(_on_device(model, device))
         lent.enter_context(torch.no_grad())
-        examples, single = _read_examples(model, tokenizer, text, truncate=truncate)
+        lent.enter_context(torch.compiler.set_stance("force_eager"))
+        examples, single = _read_examples(model, tokenizer, text, options, truncate=truncate)
         traces = job.run(examples)
     return traces[0] if single else traces
 
@@ -159,28 +164,48 @@ def _on_device(model: nn.Module, device: Any) -> Iterator[None]:
 
 
 def _read_examples(
-    model: Any, tokenizer: Any, text: Any, *, truncate: bool
+    model: Any, tokenizer: Any, text: Any, generate: dict[str, Any] | None, *, truncate: bool
 ) -> tuple[list[reading.Example], bool]:
     """The examples, and whether the caller gets one trace rather than a list."""
     if isinstance(text, Mapping):
-        examples = reading.examples_from_inputs(model, tokenizer, text)
-        return examples, len(examples) == 1
-    if isinstance(text, str) or reading.is_pair(text):
-        return [reading.examples_from_text(model, tokenizer, text, truncate=truncate)], True
-    if not isinstance(text, Sequence) or isinstance(text, bytes):
+        examples = reading.examples_from_inputs(model, tokenizer, text, writes=generate is not None)
+        single = len(examples) == 1
+    elif isinstance(text, str) or reading.is_pair(text):
+        examples, single = [_text_example(model, tokenizer, text, generate, truncate)], True
+    else:
+        examples, single = _listed_examples(model, tokenizer, text, generate, truncate), False
+    if generate is not None:
+        examples = [continued(model, tokenizer, example, generate) for example in examples]
+    return examples, single
+
+
+def _text_example(
+    model: Any, tokenizer: Any, text: Any, generate: dict[str, Any] | None, truncate: bool
+) -> reading.Example:
+    if generate is not None and model.config.is_encoder_decoder:
+        if not isinstance(text, str):
+            raise FlowgraphError("generate: the model writes the target itself; pass the source alone as text")
+        return reading.source_example(model, tokenizer, text, truncate=truncate)
+    return reading.examples_from_text(model, tokenizer, text, truncate=truncate)
+
+
+def _listed_examples(
+    model: Any, tokenizer: Any, texts: Any, generate: dict[str, Any] | None, truncate: bool
+) -> list[reading.Example]:
+    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
         raise FlowgraphError(
-            f"text: a {type(text).__name__} is no text; pass a string, a list of strings, a pair (source, target), or a "
-            "mapping of ready inputs"
+            f"text: a {type(texts).__name__} is no text; pass a string, a list of strings, a pair (source, target), "
+            "or a mapping of ready inputs"
         )
-    if not text:
+    if not texts:
         raise FlowgraphError("text: the list is empty; pass at least one text")
     examples = []
-    for number, item in enumerate(text):
+    for number, item in enumerate(texts):
         try:
-            examples.append(reading.examples_from_text(model, tokenizer, item, truncate=truncate))
+            examples.append(_text_example(model, tokenizer, item, generate, truncate))
         except FlowgraphError as error:
             raise FlowgraphError(f"text[{number}]: {str(error).removeprefix('text: ')}") from None
-    return examples, False
+    return examples
 
 
 # --- the pass ---------------------------------------------------------------------------------------------
@@ -188,23 +213,29 @@ def _read_examples(
 
 @dataclass
 class _Layers:
-    """What one example has gathered, layer after layer."""
+    """What one example has gathered in one stack, layer after layer."""
 
     arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
     extras: dict[str, list[np.ndarray]] = field(default_factory=dict)
     mass: list[np.ndarray] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
     causal: bool = True
     heads: int = 0
 
-    def add(self, record: LayerRecord, kinds: Sequence[EdgeKind], heads: Heads) -> None:
+    def add(self, record: LayerRecord, number: int, kinds: Sequence[EdgeKind], heads: Heads) -> None:
         for kind in kinds:
             self.arrays.setdefault(kind.name, []).append(_as_numpy(kind.compute(record, heads)))
             if kind.extras is not None:
                 for name, tensor in kind.extras(record).items():
                     self.extras.setdefault(name, []).append(_as_numpy(tensor))
-        self.mass.append(_as_numpy(record.weights.float().sum(-1).mean(0)))
+        self.mass.append(_as_numpy(record.weights.double().sum(-1).mean(0)))
+        self.numbers.append(number)
         self.causal &= not bool(record.visible.triu(1).any())
         self.heads = record.num_heads
+
+    @property
+    def queries(self) -> int:
+        return len(self.mass[0])
 
 
 def _as_numpy(tensor: Tensor) -> np.ndarray:
@@ -218,34 +249,39 @@ class _Job:
     """One call of :func:`trace`: what to compute on which model."""
 
     model: Any
+    survey: Survey
     kinds: tuple[EdgeKind, ...]
     heads: Heads
     limit: int
     verify: bool
 
     def __post_init__(self) -> None:
-        self.blocks = list(find_blocks(self.model))
-        if not self.blocks:
-            raise FlowgraphError(_why_no_blocks(self.model))
-        mixing.check_heads(self.kinds, self.heads, _config_heads(self.model))
+        mixing.check_heads(self.kinds, self.heads)
 
     def run(self, examples: Sequence[reading.Example]) -> list[Trace]:
-        traces: dict[int, Trace] = {}
+        self._check_kinds(examples)
         most = min(self._batch_limit(example) for example in examples)
+        traces: dict[int, Trace] = {}
         for group in reading.batches(examples, most):
             gathered = self._forward([examples[index] for index in group])
-            for index, layers in zip(group, gathered, strict=True):
-                traces[index] = self._trace(examples[index], layers)
+            for index, stacks in zip(group, gathered, strict=True):
+                traces[index] = make_trace(self, examples[index], stacks)
         return [traces[index] for index in range(len(examples))]
 
+    def _check_kinds(self, examples: Sequence[reading.Example]) -> None:
+        crossed = self.survey.seq2seq or any("encoder_hidden_states" in e.inputs for e in examples)
+        for kind in self.kinds:
+            if (reason := why_not(kind, self.survey, crossed)) is not None:
+                raise FlowgraphError(f"edges: {reason}")
+
     def _batch_limit(self, example: reading.Example) -> int:
-        tokens = max(t.shape[1] for t in example.inputs.values() if t.ndim > 1)
-        config = self.model.config.get_text_config()
+        tokens = example.longest
+        config = text_config(self.model)
         one = memory.estimate(
             tokens=tokens,
-            heads=_config_heads(self.model) or 1,
-            layers=len(self.blocks),
-            width=getattr(config, "hidden_size", 1),
+            heads=getattr(config, "num_attention_heads", None) or 1,
+            layers=len(self.survey.blocks) * self.survey.shared,
+            width=getattr(config, "hidden_size", None) or 1,
             itemsize=_dtype(self.model).itemsize,
             kinds=len(self.kinds),
             each=self.heads == "each",
@@ -255,75 +291,135 @@ class _Job:
     def _forward(self, examples: Sequence[reading.Example]) -> list[dict[str, _Layers]]:
         """One pass over texts of one length: what every example gathered, by stack of layers."""
         gathered: list[dict[str, _Layers]] = [{} for _ in examples]
-        batch = reading.stack(examples, _device(self.model), _dtype(self.model))
 
         def reduce(frame: Frame) -> None:
             reader = FrameReader(frame)
             for call in frame.calls:
-                part = reader.part(call)
-                number = len(gathered[0].get(part, _Layers()).mass) + 1
-                for example, record in enumerate(reader.records(call, number)):
+                stack = "cross" if reader.part(call) == "cross" else frame.at.stack
+                for example, stacks in enumerate(gathered):
+                    layers = stacks.setdefault(stack, _Layers())
+                    count = len(layers.numbers) + 1
+                    record = reader.record(call, count, example)
+                    check_mask(record)
                     if self.verify:
                         check_record(record)
-                    gathered[example].setdefault(part, _Layers()).add(record, self.kinds, self.heads)
+                    number = (count - 1) // self.survey.shared + 1 if self.survey.shared > 1 else frame.at.number
+                    layers.add(record, number, self.kinds, self.heads)
 
-        with our_attention(self.model), recording(self.model, reduce) as recorder:
-            self.model(**batch)
-        silent = [path for path, _, _ in self.blocks if path not in recorder.finished]
-        if silent:
-            raise FlowgraphError(
-                f"model: {len(silent)} of {len(self.blocks)} blocks did not run through their hooks (the first is {silent[0]}); a "
-                "compiled model keeps its old code: pass the model as it was before torch.compile"
-            )
+        runner = _without_heads(self.model)
+        batch = reading.stack(examples, _device(self.model), _dtype(self.model))
+        if "use_cache" in inspect.signature(runner.forward).parameters:
+            batch["use_cache"] = False
+        with our_attention(self.model), recording(self.survey.blocks, reduce) as recorder:
+            runner(**batch)
+        self._check_all_ran(recorder.finished)
         return gathered
 
-    def _trace(self, example: reading.Example, gathered: Mapping[str, _Layers]) -> Trace:
-        layers = gathered["self"]
-        tokens = example.tokens or named_tokens([str(k) for k in range(layers.mass[0].shape[0])])
-        return Trace(
-            arrays={name: np.stack(matrices) for name, matrices in layers.arrays.items()},
-            extras={name: np.stack(values) for name, values in layers.extras.items()},
-            tokens=tokens.readable,
-            raw_tokens=tokens.raw,
-            token_ids=tokens.ids,
-            word_ids=tokens.word_ids,
-            special=tokens.special,
-            meta=self._meta(example, layers),
-        )
+    def _check_all_ran(self, finished: set[str]) -> None:
+        silent = [block.path for block in self.survey.blocks if block.path not in finished]
+        if silent:
+            raise FlowgraphError(
+                f"model: {len(silent)} of {len(self.survey.blocks)} blocks gave no attention (the first is {silent[0]}); a "
+                "compiled model keeps its old code: pass the model as it was before torch.compile"
+            )
 
-    def _meta(self, example: reading.Example, layers: _Layers) -> dict[str, Any]:
-        meta: dict[str, Any] = {
-            "model": _model_name(self.model),
-            "model_type": self.model.config.model_type,
-            "dtype": str(_dtype(self.model)).removeprefix("torch."),
-            "heads": self.heads,
-            "num_heads": layers.heads,
-            "layers": len(layers.mass),
-            "layer_numbers": list(range(1, len(layers.mass) + 1)),
-            "causal": layers.causal and layers.mass[0].shape[0] > 1,
-            "kinds": {
-                kind.name: {"holds_residual": kind.holds_residual, "rows_sum_to_one": kind.rows_sum_to_one}
-                for kind in self.kinds
-            },
-            "versions": _versions(),
+
+def _without_heads(model: Any) -> Any:
+    """The part of ``model`` under its task heads, which need not run."""
+    base = getattr(model, "base_model", model)
+    inside = {id(module) for module in base.modules()}
+    return base if all(id(module) in inside for _, module, _ in find_blocks(model)) else model
+
+
+# --- what comes back ----------------------------------------------------------------------------------------
+
+
+def make_trace(job: _Job, example: reading.Example, stacks: Mapping[str, _Layers]) -> Trace:
+    """One example's trace from what its layers left."""
+    plain = len(stacks) == 1
+    main = stacks["encoder"] if "encoder" in stacks else next(iter(stacks.values()))
+    if not plain:
+        stacks = {name: stacks[name] for name in ("encoder", "decoder", "cross") if name in stacks}
+    tokens = _named(example.tokens, main.queries, example)
+    fields: dict[str, Any] = {}
+    if "encoder" in stacks and not plain:
+        target = _named(example.target, stacks["decoder"].queries, example)
+        fields = {
+            "target_tokens": target.readable,
+            "target_raw_tokens": target.raw,
+            "target_token_ids": target.ids,
+            "target_word_ids": target.word_ids,
+            "target_special": target.special,
         }
-        mass = np.stack(layers.mass)
-        if np.abs(mass - 1).max() > row_tolerance(_dtype(self.model)):
-            meta["row_mass"] = [[float(m) for m in row] for row in mass]
-        return meta | example.facts
+    return Trace(
+        arrays=_stacked(stacks, "arrays"),
+        extras=_stacked(stacks, "extras"),
+        tokens=tokens.readable,
+        raw_tokens=tokens.raw,
+        token_ids=tokens.ids,
+        word_ids=tokens.word_ids,
+        special=tokens.special,
+        meta=_meta(job, example, stacks),
+        **fields,
+    )
 
 
-def _why_no_blocks(model: nn.Module) -> str:
-    name = type(model).__name__
-    if not any("attention" in type(m).__name__.lower() for m in model.modules()):
-        return f"model: {name} has no attention, so there is nothing to trace"
-    return f"model: {name} is not among the architectures flowgraph knows; `flowgraph models` lists them"
+def _named(tokens: Tokens | None, count: int, example: reading.Example) -> Tokens:
+    if tokens is None:
+        frames = "input_features" in example.inputs
+        tokens = named_tokens([f"frame {k}" if frames else str(k) for k in range(count)])
+    if len(tokens) != count:
+        raise FlowgraphError(
+            f"model: it made {count} positions of {len(tokens)} tokens, so flowgraph cannot name them"
+        )
+    return tokens
 
 
-def _config_heads(model: Any) -> int | None:
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_attention_heads", None)
-    return heads if isinstance(heads, int) else None
+def _stacked(stacks: Mapping[str, _Layers], name: str) -> dict[str, Arrays]:
+    """Kind -> array, or kind -> stack -> array where there is more than one stack."""
+    if len(stacks) == 1:
+        (layers,) = stacks.values()
+        return {kind: np.stack(matrices) for kind, matrices in getattr(layers, name).items()}
+    kinds = dict.fromkeys(kind for layers in stacks.values() for kind in getattr(layers, name))
+    return {
+        kind: {
+            stack: np.stack(getattr(layers, name)[kind])
+            for stack, layers in stacks.items()
+            if kind in getattr(layers, name)
+        }
+        for kind in kinds
+    }
+
+
+def _by_stack(stacks: Mapping[str, _Layers], value: Callable[[_Layers], Any]) -> Any:
+    if len(stacks) == 1:
+        return value(next(iter(stacks.values())))
+    return {name: value(layers) for name, layers in stacks.items()}
+
+
+def _meta(job: _Job, example: reading.Example, stacks: Mapping[str, _Layers]) -> dict[str, Any]:
+    causal = stacks.get("decoder") or next(iter(stacks.values()))
+    dtype = _dtype(job.model)
+    meta: dict[str, Any] = {
+        "model": _model_name(job.model),
+        "model_type": job.model.config.model_type,
+        "dtype": str(dtype).removeprefix("torch."),
+        "heads": job.heads,
+        "num_heads": _by_stack(stacks, lambda layers: layers.heads),
+        "layers": _by_stack(stacks, lambda layers: len(layers.numbers)),
+        "layer_numbers": _by_stack(stacks, lambda layers: list(layers.numbers)),
+        "causal": causal.causal and causal.queries > 1,
+        "kinds": {
+            kind.name: {"holds_residual": kind.holds_residual, "rows_sum_to_one": kind.rows_sum_to_one}
+            for kind in job.kinds
+        },
+        "versions": _versions(),
+    }
+    if any(np.abs(np.stack(layers.mass) - 1).max() > row_tolerance(dtype) for layers in stacks.values()):
+        meta["row_mass"] = _by_stack(stacks, lambda layers: np.stack(layers.mass).tolist())
+    if job.survey.skipped:
+        meta["skipped_layers"] = list(job.survey.skipped)
+    return meta | example.facts
 
 
 def _device(model: nn.Module) -> torch.device:
