@@ -74,10 +74,12 @@ def main() -> NoReturn:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; never raises for bad input."""
     state: dict[str, Any] = {"debug": False}
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a token that the terminal's encoding lacks is no reason to fail
-            stream.reconfigure(errors="backslashreplace")
     try:
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(
+                stream, "reconfigure"
+            ):  # a token that the terminal's encoding lacks is no reason to fail
+                stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always", FlowgraphWarning)
             warnings.showwarning = _show_warning

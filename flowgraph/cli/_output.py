@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -74,6 +74,19 @@ def bar_table(tokens: Sequence[str], columns: dict[str, np.ndarray], title: str)
         for values in columns.values():
             cells += [f"{values[j]:.4f}", bar(float(values[j]), float(values.max()))]
         table.add_row(str(j), *_texts(printable(token), *cells))
+    return table
+
+
+def support_table(reasons: Mapping[str, str | None], title: str) -> Table:
+    """Edge kinds down; beside each whether it works, and why not."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for heading in ("edge kind", "works", "why not"):
+        table.add_column(heading)
+    for kind, why in reasons.items():
+        table.add_row(*_texts(kind, "yes" if why is None else "no", why or ""))
     return table
 
 

@@ -1,0 +1,348 @@
+"""The command line: results on standard output, one clear line for bad input, exit codes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import click
+import numpy as np
+import pytest
+
+import flowgraph as fg
+from flowgraph import cli
+
+pytestmark = pytest.mark.usefixtures("embedded")
+
+TEXT = "The unhappiest cat sat on the mat."
+
+
+@pytest.fixture
+def flowgraph(capsys):
+    """Run a command line: (exit code, standard output, standard error)."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.run([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def script(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "flowgraph.cli", *arguments]
+
+
+# --- help -------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_command(flowgraph):
+    code, out, err = flowgraph("--help")
+    assert (code, err) == (0, "")
+    for name, line in cli.COMMANDS.items():
+        assert f"  {name}" in out
+        assert line in out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help_with_an_example(flowgraph, name):
+    code, out, err = flowgraph(name, "--help")
+    assert (code, err) == (0, "")
+    assert f"Example: flowgraph {name}" in " ".join(out.split())
+    assert "--debug" in out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_option_is_explained(name):
+    command = cli.group.get_command(click.Context(cli.group), name)
+    assert command is not None
+    assert command.name == name
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, parameter.name
+
+
+def test_version(flowgraph):
+    assert flowgraph("--version")[1] == f"flowgraph, version {fg.__version__}\n"
+
+
+def test_no_command_is_help_and_an_error(flowgraph):
+    code, out, err = flowgraph()
+    assert (code, out) == (2, "")
+    assert "Commands:" in err
+
+
+# --- attribute --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["raw", "rollout", "flow"])
+def test_json_is_what_python_gives(flowgraph, embedded, method):
+    code, out, err = flowgraph("attribute", TEXT, "--method", method, "--target", "cat", "--format", "json")
+    assert (code, err) == (0, "")
+    expected = fg.attribute(*embedded, TEXT, method=method, targets="cat")
+    values = json.loads(out)
+    np.testing.assert_allclose(values["scores"], expected.scores, atol=1e-6)
+    assert values["tokens"] == list(expected.tokens)
+    assert values["target_tokens"] == ["cat"]
+    assert values["meta"]["model"] == expected.meta["model"]
+
+
+def test_csv_has_a_row_a_score(flowgraph, embedded):
+    code, out, _ = flowgraph(
+        "attribute", TEXT, "--method", "rollout", "--target", "all", "--level", "all", "--format", "csv"
+    )
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    expected = fg.attribute(*embedded, TEXT, method="rollout", level="all")
+    assert len(rows) == expected.scores.size
+    row = rows[-2]
+    assert row["level"] == "6"
+    assert row["target_token"] == expected.target_tokens[int(row["target"])]
+    value = expected.scores[5, int(row["target"]), int(row["input"])]
+    assert float(row["score"]) == pytest.approx(value, abs=1e-6)
+
+
+def test_the_table_names_tokens_and_scores(flowgraph, embedded):
+    code, out, err = flowgraph("attribute", TEXT, "--method", "rollout")
+    assert (code, err) == (0, "")
+    expected = fg.attribute(*embedded, TEXT, method="rollout", targets="cls")
+    assert "rollout over attention, level 6" in out
+    for j, token in enumerate(expected.tokens):
+        line = next(line for line in out.splitlines() if line.split()[:2] == [str(j), token])
+        assert f"{expected.scores[0, j]:.4f}" in line
+
+
+def test_many_targets_and_all_levels_are_tables_too(flowgraph):
+    code, out, _ = flowgraph("attribute", TEXT, "--method", "rollout", "--target", "all")
+    assert code == 0
+    assert "largest inputs" in out
+    code, out, _ = flowgraph("attribute", TEXT, "--method", "rollout", "--level", "all")
+    assert code == 0
+    assert all(f"level {level}" in out for level in range(1, 7))
+    code, out, _ = flowgraph("attribute", TEXT, "--method", "rollout", "--target", "cat", "--target", "-1")
+    assert code == 0
+    assert out.count("cat") == 2  # a row, and the heading of a column
+
+
+def test_words_and_special_tokens(flowgraph):
+    _, out, _ = flowgraph(
+        "attribute", TEXT, "--method", "rollout", "--words", "--without-special", "--format", "json"
+    )
+    values = json.loads(out)
+    assert values["tokens"] == ["the", "unhappiest", "cat", "sat", "on", "the", "mat", "."]
+    assert sum(values["scores"][0]) == pytest.approx(1)
+
+
+def test_an_integer_is_a_position(flowgraph):
+    _, out, _ = flowgraph(
+        "attribute", "In 1999 it rained.", "--target", "1", "--method", "raw", "--format", "json"
+    )
+    assert json.loads(out)["target_tokens"] == ["in"]
+
+
+def test_text_from_standard_input(flowgraph, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(TEXT + "\n"))
+    _, out, _ = flowgraph("attribute", "-", "--method", "raw", "--format", "json")
+    assert json.loads(out)["meta"]["text"] == TEXT
+
+
+def test_terminal_control_characters_are_shown_as_escapes():
+    from flowgraph.cli._output import printable
+
+    assert printable("\x1b[31mé\u202e") == "\\x1b[31mé\\u202e"
+
+
+# --- export -----------------------------------------------------------------------------------------------
+
+
+def test_export_writes_the_graph_and_a_flow(flowgraph, embedded, tmp_path):
+    path = tmp_path / "cat.graphml"
+    code, out, err = flowgraph("export", TEXT, "--out", path, "--flow", "sat", "cat")
+    assert (code, out) == (0, "")
+    graph = fg.LayeredGraph.from_trace(fg.trace(*embedded, TEXT))
+    back = fg.LayeredGraph.read_graphml(path)
+    for ours, read in zip(graph.blocks, back.blocks, strict=True):
+        np.testing.assert_allclose(read.capacity, ours.capacity, atol=1e-6)
+    value = fg.max_flow(graph, (6, 5), (0, 4)).value if graph.levels[0].tokens[4] == "cat" else None
+    assert "flow sat -> cat: " in err
+    assert value is None or f"{value:.4f}"[:5] in err
+
+
+def test_export_prunes(flowgraph, tmp_path):
+    path = tmp_path / "cat.graphml"
+    assert flowgraph("export", TEXT, "--out", path, "--top-k", 1)[0] == 0
+    graph = fg.LayeredGraph.read_graphml(path)
+    assert graph.num_edges == graph.num_nodes - graph.levels[0].size
+
+
+# --- bad input --------------------------------------------------------------------------------------------
+
+ATTRIBUTE = ("attribute", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("attribute", ""), "error: text: "),
+        (("attribute", "   "), "error: text: "),
+        (("attribute",), "error: Missing argument 'TEXT'."),
+        (("attribute", "word " * 600), "512"),
+        ((*ATTRIBUTE, "--solver", "magic"), "error: solver: unknown solver 'magic'; choose one of igraph"),
+        ((*ATTRIBUTE, "--edges", "weights"), "error: edges: unknown edge kind 'weights'; choose one of alti"),
+        ((*ATTRIBUTE, "--level", "7"), "error: level: 7 is not a layer of this graph, which has 6"),
+        ((*ATTRIBUTE, "--level", "0"), "error: level: 0 is not a layer"),
+        ((*ATTRIBUTE, "--level", "top"), "'top' is not an integer or one of all"),
+        ((*ATTRIBUTE, "--target", "dog"), "error: targets: 'dog' is not a token of this text"),
+        ((*ATTRIBUTE, "--target", "the"), "error: targets: 'the' stands 2 times, at positions 1, "),
+        ((*ATTRIBUTE, "--target", "99"), "error: targets: position 99"),
+        ((*ATTRIBUTE, "--heads", "12"), "error: heads: "),
+        ((*ATTRIBUTE, "--heads", "0", "--edges", "alti"), "error: heads: alti has one matrix"),
+        ((*ATTRIBUTE, "--residual", "2"), "error: residual: 2.0 is not a share"),
+        ((*ATTRIBUTE, "--residual", "half"), "'half' is not a number or one of auto, none"),
+        ((*ATTRIBUTE, "--method", "flux"), "'flux' is not one of 'raw', 'rollout', 'flow'"),
+        (
+            (*ATTRIBUTE, "--method", "raw", "--normalize", "row"),
+            "error: normalize: 'row' is for method='flow'",
+        ),
+        ((*ATTRIBUTE, "--device", "nowhere"), "error: device: "),
+        ((*ATTRIBUTE, "--time-limit", "-1"), "error: time_limit: "),
+        ((*ATTRIBUTE, "--model", "/no/such/folder"), "error: model: /no/such/folder is not a folder"),
+        (
+            (*ATTRIBUTE, "--model", "nobody/no-such-model"),
+            "error: model: nobody/no-such-model cannot be fetched",
+        ),
+        ((*ATTRIBUTE, "--bogus"), "No such option"),
+        (("attribut", TEXT), "error: No such command 'attribut'"),
+        (("export", TEXT), "error: Missing option '--out'"),
+        (("export", TEXT, "--out", "/no/such/folder/x.graphml"), "error: path: the folder '/no/such/folder'"),
+        (("export", TEXT, "--out", "x.graphml", "--flow", "sat"), "Option '--flow' requires 2 arguments"),
+        (("view", TEXT), "error: Missing option '--out'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(flowgraph, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = flowgraph(*arguments)
+    assert code == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_a_model_is_named(flowgraph, tmp_path):
+    code, _, err = flowgraph("attribute", TEXT, "--model", tmp_path)
+    assert code == 2
+    assert err == (
+        f"error: model: folder {tmp_path} has no config.json, so it holds no model; "
+        "pass a folder saved by save_pretrained\n"
+    )
+
+
+def test_a_long_text_can_be_cut(flowgraph):
+    code, out, err = flowgraph(
+        "attribute", "word " * 600, "--truncate", "--method", "raw", "--format", "json"
+    )
+    assert code == 0
+    assert len(json.loads(out)["tokens"]) == 512
+    assert err.startswith("warning: ") or err == ""
+
+
+def test_an_old_file_survives_a_failure(flowgraph, tmp_path):
+    path = tmp_path / "old.graphml"
+    path.write_text("old")
+    assert flowgraph("export", TEXT, "--out", path, "--flow", "sat", "dog")[0] == 2
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["old.graphml"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--debug", *ATTRIBUTE, "--level", "9"), (*ATTRIBUTE, "--level", "9", "--debug")]
+)
+def test_debug_shows_the_traceback(flowgraph, arguments):
+    code, _, err = flowgraph(*arguments)
+    assert code == 2
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("error: level: 9")
+
+
+# --- when things go wrong outside -------------------------------------------------------------------------
+
+
+def test_a_fault_of_our_own_says_so(flowgraph, monkeypatch):
+    def broken(*_, **__):
+        raise KeyError("oops")
+
+    monkeypatch.setattr("flowgraph.attribution.attribute", broken)
+    code, out, err = flowgraph(*ATTRIBUTE)
+    assert (code, out) == (1, "")
+    assert err == "error: KeyError: 'oops' (a fault of flowgraph's own; --debug shows where)\n"
+
+
+def test_warnings_are_lines_on_standard_error(flowgraph, monkeypatch):
+    import warnings
+
+    def warns(*_, **__):
+        warnings.warn("of a library", UserWarning, stacklevel=2)
+        warnings.warn("rows were\nrescaled", fg.FlowgraphWarning, stacklevel=2)
+        raise fg.FlowgraphError("done")
+
+    monkeypatch.setattr("flowgraph.attribution.attribute", warns)
+    assert flowgraph(*ATTRIBUTE) == (2, "", "warning: rows were rescaled\nerror: done\n")
+
+
+def test_interrupting_exits_with_130(flowgraph, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flowgraph.attribution.attribute", interrupt)
+    assert flowgraph(*ATTRIBUTE) == (130, "", "interrupted\n")
+
+
+WAITING = """
+import sys, time
+from flowgraph.cli import run
+
+class Terminal:
+    def read(self):
+        print("reading", flush=True)
+        time.sleep(60)
+
+sys.stdin = Terminal()
+sys.exit(run(["attribute", "-"]))
+"""
+
+
+def test_a_signal_exits_with_130():
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "interrupted\n"
+
+
+def test_a_reader_that_leaves_is_no_error():
+    code = "from flowgraph.cli import run; exit(run(['--help']))"
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(write)
+    assert done.returncode == 141
+    assert done.stderr == b""
+
+
+def test_the_module_runs_as_a_script():
+    done = subprocess.run(script("attribute"), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: Missing argument 'TEXT'. (see 'flowgraph attribute --help')\n"
