@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from flowgraph.capture.inputs import Example, position_limit
@@ -90,5 +91,7 @@ def _generate(model: Any, example: Example, options: dict[str, Any]) -> Tensor:
         end = getattr(config, "eos_token_id", None)
         settings["pad_token_id"] = end[0] if isinstance(end, list) else end
     inputs = {name: tensor.to(model.device) for name, tensor in example.inputs.items()}
+    if "input_ids" in inputs:  # no pads are left, and generate cannot know
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     settings["return_dict_in_generate"] = False
     return model.generate(**inputs, **settings)

@@ -119,14 +119,14 @@ def _seq2seq_example(model: Any, tokenizer: Any, text: str | tuple[str, str], *,
     encoding, truncated = _encode(
         tokenizer, (target,), max_tokens(model, tokenizer, target=True), truncate, target=True
     )
-    ids = shifted_right(encoding["input_ids"], model, tokenizer)
+    ids, prefixed = shifted_right(encoding["input_ids"], model, tokenizer)
     facts = example.facts | {"text": [source, target]}
     if truncated:
         facts["truncated"] = {"target": truncated} | facts.get("truncated", {})
-    words = [None, *encoding.word_ids(0)] if getattr(encoding, "is_fast", False) else None
-    if words is not None:
-        words = words[: len(ids)] if len(ids) < len(words) else words
-        words = words if len(ids) == len(words) else words[1:]
+    words = None
+    if getattr(encoding, "is_fast", False):
+        words = ([None] if prefixed else []) + encoding.word_ids(0)
+        words = words[: len(ids)]
     return Example(
         example.inputs | {"decoder_input_ids": torch.tensor([ids])},
         example.tokens,
@@ -144,8 +144,9 @@ def source_example(model: Any, tokenizer: Any, source: str, *, truncate: bool) -
     return Example(inputs, _encoded_tokens(encoding, tokenizer, source), facts=facts)
 
 
-def shifted_right(labels: Sequence[int], model: Any, tokenizer: Any) -> list[int]:
-    """The decoder's inputs for a target: the start token first, the closing end token left out."""
+def shifted_right(labels: Sequence[int], model: Any, tokenizer: Any) -> tuple[list[int], bool]:
+    """The decoder's inputs for a target, the start token first and the closing end token left out; and whether the
+    start token had to be put there."""
     start = model.config.decoder_start_token_id
     if start is None:
         start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
@@ -156,7 +157,8 @@ def shifted_right(labels: Sequence[int], model: Any, tokenizer: Any) -> list[int
     ids = list(labels)
     if ids and ids[-1] == tokenizer.eos_token_id:
         ids.pop()
-    return ids if ids[:1] == [start] else [start, *ids]
+    starts = ids[:1] == [start]
+    return (ids, False) if starts else ([start, *ids], True)
 
 
 def _check_not_blank(text: Any) -> None:

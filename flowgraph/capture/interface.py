@@ -172,6 +172,21 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
+@contextmanager
+def uncompiled(model: nn.Module) -> Iterator[None]:
+    """Compiled parts run as written, since compiled code does not see hooks added after it."""
+    if not any(_is_compiled(module) for module in model.modules()):
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    wrapped = type(module).__name__ == "OptimizedModule" or hasattr(module.forward, "_torchdynamo_orig_callable")
+    return wrapped or getattr(module, "_compiled_call_impl", None) is not None
+
+
 def _configs(model: nn.Module) -> list[Any]:
     found: dict[int, Any] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from flowgraph.capture import inputs as reading
 from flowgraph.capture import memory
 from flowgraph.capture.architectures import find_blocks
 from flowgraph.capture.build import FrameReader
-from flowgraph.capture.interface import Frame, evaluation_mode, our_attention, recording
+from flowgraph.capture.interface import Frame, evaluation_mode, our_attention, recording, uncompiled
 from flowgraph.capture.generation import continued
 from flowgraph.capture.loading import load
 from flowgraph.capture.record import LayerRecord
@@ -27,7 +28,7 @@ from flowgraph.capture.survey import Survey, survey, text_config
 from flowgraph.capture.tokens import named_tokens
 from flowgraph.capture.trace import Trace
 from flowgraph.capture.verify import check_mask, check_record, row_tolerance
-from flowgraph.errors import FlowgraphError
+from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.mixing import EdgeKind
 
 Heads = str | int
@@ -94,14 +95,21 @@ def trace(
         tokenizer = loaded if tokenizer is None else tokenizer
     model = _unwrap(model)
     job = _Job(model, survey(model, hybrid), kinds, heads, limit, verify)
+    if job.survey.skipped:
+        warnings.warn(_skipping(job.survey), FlowgraphWarning, stacklevel=2)
     with ExitStack() as lent:
         lent.enter_context(evaluation_mode(model))
         lent.enter_context(_on_device(model, device))
         lent.enter_context(torch.no_grad())
-        lent.enter_context(torch.compiler.set_stance("force_eager"))
+        lent.enter_context(uncompiled(model))
         examples, single = _read_examples(model, tokenizer, text, options, truncate=truncate)
         traces = job.run(examples)
     return traces[0] if single else traces
+
+
+def _skipping(found: Survey) -> str:
+    layers = ", ".join(map(str, found.skipped))
+    return f"hybrid='skip': layers {layers} have no attention and are passed over; the graph does not show what they mix"
 
 
 # --- arguments --------------------------------------------------------------------------------------------
@@ -136,6 +144,10 @@ def _unwrap(model: Any) -> Any:
                 "model: prompt-learning adapters add tokens that are no text; trace the base model, model.get_base_model()"
             )
         model = model.get_base_model()
+    if isinstance(model, nn.Module) and any(p.is_meta for p in model.parameters()):
+        raise FlowgraphError(
+            "model: some of its weights are not in memory (meta device, offloaded); load it whole onto one device"
+        )
     if not isinstance(model, nn.Module) or not hasattr(model, "config"):
         raise FlowgraphError(
             f"model: a {type(model).__name__} is no Hugging Face model; pass a loaded model, a name or a folder"
@@ -228,7 +240,7 @@ class _Layers:
             if kind.extras is not None:
                 for name, tensor in kind.extras(record).items():
                     self.extras.setdefault(name, []).append(_as_numpy(tensor))
-        self.mass.append(_as_numpy(record.weights.double().sum(-1).mean(0)))
+        self.mass.append(_as_numpy(record.weights.sum(-1, dtype=torch.float64).mean(0)))
         self.numbers.append(number)
         self.causal &= not bool(record.visible.triu(1).any())
         self.heads = record.num_heads
@@ -280,7 +292,7 @@ class _Job:
         one = memory.estimate(
             tokens=tokens,
             heads=getattr(config, "num_attention_heads", None) or 1,
-            layers=len(self.survey.blocks) * self.survey.shared,
+            layers=self.survey.num_calls,
             width=getattr(config, "hidden_size", None) or 1,
             itemsize=_dtype(self.model).itemsize,
             kinds=len(self.kinds),
@@ -303,8 +315,7 @@ class _Job:
                     check_mask(record)
                     if self.verify:
                         check_record(record)
-                    number = (count - 1) // self.survey.shared + 1 if self.survey.shared > 1 else frame.at.number
-                    layers.add(record, number, self.kinds, self.heads)
+                    layers.add(record, self.survey.number(frame.at, count), self.kinds, self.heads)
 
         runner = _without_heads(self.model)
         batch = reading.stack(examples, _device(self.model), _dtype(self.model))
@@ -312,15 +323,20 @@ class _Job:
             batch["use_cache"] = False
         with our_attention(self.model), recording(self.survey.blocks, reduce) as recorder:
             runner(**batch)
-        self._check_all_ran(recorder.finished)
+        self._check_all_ran(recorder.finished, gathered[0])
         return gathered
 
-    def _check_all_ran(self, finished: set[str]) -> None:
+    def _check_all_ran(self, finished: set[str], stacks: Mapping[str, _Layers]) -> None:
         silent = [block.path for block in self.survey.blocks if block.path not in finished]
         if silent:
             raise FlowgraphError(
                 f"model: {len(silent)} of {len(self.survey.blocks)} blocks gave no attention (the first is {silent[0]}); a "
                 "compiled model keeps its old code: pass the model as it was before torch.compile"
+            )
+        ran = sum(len(layers.numbers) for stack, layers in stacks.items() if stack != "cross")
+        if ran != self.survey.num_calls:
+            raise FlowgraphError(
+                f"model: {ran} attention calls where its layers make {self.survey.num_calls}; flowgraph would pair layers wrongly"
             )
 
 

@@ -15,13 +15,13 @@ _THERE = torch.zeros(1, 1, 1)
 _NORM = FrozenNorm(gain=_THERE, bias=None, sigma=_THERE, centred=True)
 
 
-def supported_kinds(model: Any) -> dict[str, str | None]:
+def supported_kinds(model: Any, hybrid: str = "error") -> dict[str, str | None]:
     """Edge kind -> None where it works for ``model`` (loaded), else the reason why not.
 
-    A model that cannot be traced at all has the same reason for every kind.
+    A model that cannot be traced at all has the same reason for every kind; ``hybrid`` as in ``flowgraph.trace``.
     """
     try:
-        found = survey(model)
+        found = survey(model, hybrid)
     except FlowgraphError as error:
         return dict.fromkeys(mixing.names(), str(error).removeprefix("model: "))
     return {name: why_not(mixing.get(name), found, found.crossed) for name in mixing.names()}

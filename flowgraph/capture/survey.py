@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
 
 from torch import nn
 
 from flowgraph.capture.architectures import BLOCKS, REFUSED, find_blocks
 from flowgraph.capture.layout import Layout, NoAttention
-from flowgraph.errors import FlowgraphError, FlowgraphWarning
+from flowgraph.errors import FlowgraphError
 
 Stack = Literal["self", "encoder", "decoder"]
 
@@ -41,8 +39,19 @@ class Survey:
     """True where some block has cross-attention."""
     seq2seq: bool = False
     """True where encoder and decoder are both in the model."""
-    shared: int = field(default=1)
-    """Attention calls in one layer of the model's own counting (ALBERT's inner groups)."""
+    calls_per_layer: int | None = None
+    """Where layers share their weights (ALBERT): attention calls in one layer of the model's own counting."""
+    calls: int = 0
+    """Attention calls in one forward pass; 0 where it is one a block."""
+
+    def number(self, block: Block, call: int) -> int:
+        """The model's own number of the layer in which attention call ``call`` (from 1) happens."""
+        return block.number if self.calls_per_layer is None else (call - 1) // self.calls_per_layer + 1
+
+    @property
+    def num_calls(self) -> int:
+        """Self-attention calls in one forward pass."""
+        return self.calls or len(self.blocks)
 
 
 def text_config(model: Any) -> Any:
@@ -66,14 +75,16 @@ def survey(model: Any, hybrid: str = "error") -> Survey:
     seq2seq = bool(model.config.is_encoder_decoder)
     _check_stacks(model, [path for path, _, _ in found], seq2seq)
     blocks, mixers = _numbered(model, found, seq2seq)
-    if mixers:
-        _check_hybrid(model, mixers, hybrid)
+    if mixers and hybrid == "error":
+        _refuse_hybrid(model, mixers)
+    calls_per_layer = getattr(model.config, "inner_group_num", None)
     return Survey(
         blocks=tuple(blocks),
         skipped=tuple(number for number, _ in mixers),
         crossed=any(block.layout.cross_projection for block in blocks),
         seq2seq=seq2seq,
-        shared=getattr(model.config, "inner_group_num", 1),
+        calls_per_layer=calls_per_layer,
+        calls=0 if calls_per_layer is None else calls_per_layer * model.config.num_hidden_layers,
     )
 
 
@@ -107,18 +118,12 @@ def _check_stacks(model: Any, paths: list[str], seq2seq: bool) -> None:
         )
 
 
-def _check_hybrid(model: Any, mixers: list[tuple[int, str]], hybrid: str) -> None:
+def _refuse_hybrid(model: Any, mixers: list[tuple[int, str]]) -> NoReturn:
     kinds = " and ".join(dict.fromkeys(mixer for _, mixer in mixers))
     layers = ", ".join(str(number) for number, _ in mixers)
-    if hybrid == "error":
-        raise FlowgraphError(
-            f"model: {type(model).__name__} has layers without attention ({kinds}: layer {layers}), which mix tokens in a "
-            "way no attention graph shows; pass hybrid='skip' to pass over them"
-        )
-    warnings.warn(
-        f"layers {layers} mix tokens by {kinds} and are passed over: the graph does not show what they do",
-        FlowgraphWarning,
-        stacklevel=4,
+    raise FlowgraphError(
+        f"model: {type(model).__name__} has layers without attention ({kinds}: layer {layers}), which mix tokens in a "
+        "way no attention graph shows; pass hybrid='skip' to pass over them"
     )
 
 
@@ -135,8 +140,3 @@ def _why_no_blocks(model: nn.Module) -> str:
 def known_families() -> list[str]:
     """Model families in the table, as transformers names their folders."""
     return sorted({key.split(".")[0] for key in BLOCKS})
-
-
-def hooked(survey: Survey) -> Iterator[tuple[str, nn.Module, Layout]]:
-    for block in survey.blocks:
-        yield block.path, block.module, block.layout
