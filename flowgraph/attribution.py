@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowgraph._registry import normalise
-from flowgraph.axes import Axis, target_rows
+from flowgraph.axes import Axis, find_targets
 from flowgraph.errors import FlowgraphError, missing_dependency
 from flowgraph.graph import LayeredGraph, to_numpy
 from flowgraph.rollout import raw, rollout
@@ -293,8 +293,10 @@ def attribute(
         Layer number from 1, negative from the top, or ``"all"``.
     targets, inputs
         Positions (an int, a slice, a list, a mask), a token or a word; ``None``: all. Targets also ``"cls"``
-        (the classifying token), ``"last"``, ``"mean"`` (the average row of all tokens) or ``"auto"`` (``cls``
-        where there is one, else ``last``); these come before a word of the text that is spelt alike.
+        (the classifying token), ``"last"``, ``"mean"`` (the average row of all tokens) or ``"auto"`` (each
+        token that the model wrote, by the row of the position that chose it, one before; without
+        ``generate`` ``cls`` where there is one, else ``last``); these come before a word of the text that
+        is spelt alike.
     heads, generate, truncate, device, max_memory
         As for :func:`flowgraph.trace`.
     residual, negative, normalize_rows
@@ -378,15 +380,14 @@ def attribute_graph(
     levels, single = resolve_levels(graph, level)
     explained = Axis.of_level(graph, levels[-1])
     read = Axis.of_inputs(graph)
-    rows = target_rows(targets, explained, graph)
-    average = isinstance(targets, str) and targets.strip().lower() == "mean"
+    rows = find_targets(targets, explained, graph)
     columns = read.resolve(inputs, "inputs")
-    where = {"level": level, "targets": rows, "inputs": columns}
+    where = {"level": level, "targets": rows.positions, "inputs": columns}
     if name == "flow":
         scores, found = _flow_scores(graph, where | flow_options)
     else:
         scores, found = _ALGEBRA[name](graph, **where), {}
-    if average:
+    if rows.average:
         scores = scores.mean(-2, keepdims=True)
     return Attribution(
         scores=scores,
@@ -396,7 +397,7 @@ def attribute_graph(
         meta=_plain(dict(graph.meta) | found),
         graph=graph,
         **read.picked(columns, ""),
-        **(_AVERAGE if average else explained.picked(rows, "target_")),
+        **(_AVERAGE if rows.average else explained.picked(rows.named, "target_")),
     )
 
 

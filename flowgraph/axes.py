@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,15 +73,35 @@ class Axis:
         }
 
 
-def target_rows(selection: Any, axis: Axis, graph: LayeredGraph) -> np.ndarray:
-    """Positions of the targets, with the words that ``targets`` understands beside tokens."""
+class Targets(NamedTuple):
+    """The rows of an attribution."""
+
+    positions: np.ndarray
+    named: np.ndarray
+    """Positions of the tokens that the rows are named after."""
+    average: bool = False
+    """True where the rows are to be averaged into one."""
+
+
+def find_targets(selection: Any, axis: Axis, graph: LayeredGraph) -> Targets:
+    """The targets, with the words that ``targets`` understands beside positions and tokens."""
     keyword = selection.strip().lower() if isinstance(selection, str) else None
+    written = graph.meta.get("generated")
+    if keyword == "auto" and written is not None:
+        # a token that the model wrote was chosen at the position before it, whose row explains it
+        named = np.arange(*written)
+        return Targets(named - 1, named)
+    positions = _target_positions(keyword, selection, axis, graph)
+    return Targets(positions, positions, average=keyword == "mean")
+
+
+def _target_positions(keyword: str | None, selection: Any, axis: Axis, graph: LayeredGraph) -> np.ndarray:
     last = len(axis.tokens) - 1
-    if keyword == "mean":
-        return np.arange(last + 1)
     # the first token of a decoder has read nothing but itself, so it classifies nothing
     decodes = bool(graph.meta.get("causal", False)) or len(graph.inputs) > 1
     classifying = None if decodes else axis.classifying()
+    if keyword == "mean":
+        return np.arange(last + 1)
     if keyword == "auto":
         return np.array([last if classifying is None else classifying])
     if keyword == "last":
@@ -104,7 +124,7 @@ def pair_of_nodes(
     levels, single = resolve_levels(graph, level)
     if not single:
         raise FlowgraphError("level: one pair's flow starts at one level; pass a layer number, not 'all'")
-    rows = target_rows(target, Axis.of_level(graph, levels[0]), graph)
+    rows = find_targets(target, Axis.of_level(graph, levels[0]), graph).positions
     columns = Axis.of_inputs(graph).resolve(source, "inputs")
     for argument, found, given in (("targets", rows, target), ("inputs", columns, source)):
         if len(found) != 1:

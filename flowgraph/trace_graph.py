@@ -24,6 +24,7 @@ from flowgraph.graph import (
     warn_rows,
 )
 
+_TOKEN_FACTS = ("tokens", "raw_tokens", "special", "word_ids")
 _COPIED = (
     "model",
     "model_type",
@@ -35,6 +36,10 @@ _COPIED = (
     "versions",
     "tokenizer",
     "image",
+    "generated",
+    "truncated",
+    "layer_numbers",
+    "skipped_layers",
 )
 
 
@@ -130,7 +135,7 @@ def _encoder_decoder_graph(
     share = rules["residual"]
     encoder, decoder = _capacities(mixing, meta, facts, rules)
     source = levels_like(trace.tokens, trace.raw_tokens, trace.special, trace.word_ids)
-    target = levels_like(trace.target_tokens)
+    target = levels_like(*(getattr(trace, f"target_{name}", None) for name in _TOKEN_FACTS))
     ts, tt = mixing["encoder"].shape[-1], mixing["decoder"].shape[-1]
     levels: list[Level] = [
         source("encoder input" if k == 0 else f"encoder layer {k}", ts) for k in range(len(encoder) + 1)
@@ -166,10 +171,9 @@ def _decoder_only_graph(
     rules: dict[str, Any],
 ) -> LayeredGraph:
     """A decoder whose encoder is not in the model: its self-attention stack (cross-attention stays in the trace)."""
-    tokens = trace.target_tokens if trace.target_tokens is not None else trace.tokens
     return stack_graph(
         mixing["decoder"],
-        levels_like(tokens),
+        levels_like(*(getattr(trace, name) for name in _TOKEN_FACTS)),
         **rules,
         warn=bool(facts.get("rows_sum_to_one", False)),
         dtype=str(trace.meta.get("dtype", "float32")),

@@ -278,6 +278,13 @@ def test_a_causal_model_has_no_classifying_token():
     assert fg.attribute_graph(graph, method="rollout", targets="auto").target_tokens == ("[SEP]",)
 
 
+def test_a_written_token_is_explained_by_the_position_that_chose_it():
+    graph = random_graph(causal=True, generated=[3, 5])
+    attribution = fg.attribute_graph(graph, method="rollout", targets="auto")
+    assert attribution.target_tokens == ("cat", "[SEP]")
+    np.testing.assert_array_equal(attribution.scores, fg.rollout(graph)[[2, 3]])
+
+
 def test_a_text_without_classifying_token_says_so():
     graph = LayeredGraph.from_matrices(np.eye(2)[None], tokens=["a", "b"])
     with pytest.raises(FlowgraphError, match=r"^targets: 'cls': this text has no classifying token"):

@@ -76,9 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     state: dict[str, Any] = {"debug": False}
     try:
         for stream in (sys.stdout, sys.stderr):
-            if hasattr(
-                stream, "reconfigure"
-            ):  # a token that the terminal's encoding lacks is no reason to fail
+            if hasattr(stream, "reconfigure"):  # a token the encoding lacks is no reason to fail
                 stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always", FlowgraphWarning)

@@ -114,6 +114,13 @@ graph_options: Callable[[F], F] = _stack(
         show_default=True,
         help="What to do with negative entries of signed edge kinds.",
     ),
+    click.option(
+        "--generate",
+        type=click.IntRange(min=1),
+        metavar="N",
+        callback=lambda _, __, count: None if count is None else {"max_new_tokens": count},
+        help="Let the model write N tokens more first; each of them is then a target by default.",
+    ),
     click.option("--truncate", is_flag=True, help="Cut a text that is longer than the model takes."),
     click.option("--device", metavar="DEVICE", help="Where to run the model, such as cpu or cuda."),
 )
@@ -200,6 +207,7 @@ def trace_graph(model: str, text: str | tuple[str, str], **options: Any) -> Laye
         text,
         edges=options["edges"],
         heads=options["heads"],
+        generate=options["generate"],
         truncate=options["truncate"],
         device=options["device"],
     )

@@ -39,7 +39,7 @@ from flowgraph.cli._output import print_attribution, print_csv, print_json, say
     multiple=True,
     metavar="POSITION_OR_TOKEN",
     help="What to explain: a position from 0 (an integer is always one), a token or word of the text, cls, "
-    "last, mean or all; may be repeated.  [default: cls, or last where there is none]",
+    "last, mean or all; may be repeated.  [default: each token written, else cls, else last]",
 )
 @click.option(
     "--level", type=LEVEL, default=-1, help="Layer whose output is explained, from 1.  [default: the top]"
