@@ -172,11 +172,11 @@ class _Engine:
     def _level(self, k: int, rows: Any, columns: list[Node], time_limit: Any, advance: Any) -> np.ndarray:
         below = [c for c, (lower, _) in enumerate(columns) if lower < k]
         matrix = np.zeros((len(rows), len(columns)))
-        sources = [(k, int(r)) for r in rows]
         sinks = [columns[c] for c in below]
         if self._auto is not None:
-            matrix[:, below] = self._auto.values(sources, sinks, time_limit=time_limit, progress=advance)
+            matrix[:, below] = self._auto.values(k, rows, sinks, time_limit=time_limit, progress=advance)
         else:
+            sources = [(k, int(r)) for r in rows]
             matrix[:, below] = pair_values(
                 self._prepared, sources, sinks, time_limit=time_limit, progress=advance
             )
