@@ -32,6 +32,9 @@ _SMALL_PAIR = 1500
 _SMALL_WHOLE = 12_000
 """Edges below which the whole graph, made once, is cheaper than a graph made for one pair."""
 
+_SMALL_STACK = 3000
+"""Inner edges below which no certificate is cheaper than one flow after another."""
+
 _TRIED_ENOUGH = 64
 """Pairs after which a rung's success decides whether it is used again."""
 
@@ -142,6 +145,9 @@ class StackPairs(AllPairs):
         matrices = self._matrices[:level]
         pairs = _OpenPairs(self._below[level - 1][rows], self._settled, progress)
         pairs.settle(pairs.upper <= 0, "no path")
+        if _inner_edges(matrices) < _SMALL_STACK:
+            _solve_small(matrices, rows, columns, pairs, time_limit)
+            return pairs.upper
         if level - 1 in self._exact:
             pairs.settle_above(bounds.climb(matrices[-1][rows], self._below[level - 2]), "levels below")
         if pairs.any_open():
@@ -230,9 +236,8 @@ class _Exact:
         # counts in float32: up to T^2 edges a block, exact to 2^24, and only compared
         self._seen = [(from_above[b] > 0).astype(np.float32) for b in self._inner]
         self._partial = any(not seen.all() for seen in self._seen)
-        whole = sum(int(np.count_nonzero(m)) for m in matrices[1:-1])
-        self._ladder = [_Step(Skeleton(matrices, rung), whole) for rung in RUNGS if len(matrices) > 2]
-        self._ladder = [step for step in self._ladder if 2 * step.skeleton.num_edges < whole]
+        whole = _inner_edges(matrices)
+        self._ladder = _ladder(matrices, whole)
         self._whole: WholeGraph | None = None
         self._whole_edges = whole
 
@@ -278,7 +283,7 @@ class _Exact:
         left = []
         for row in rows:
             target = int(self._rows[row])
-            flow = self._timed(lambda target=target: graph.value(self._matrices[-1][target], target))
+            flow = _timed(self._time_limit, graph.value, self._matrices[-1][target], target)
             if not step.count(self._pairs.meets(int(row), column, flow, "sparse subgraph")):
                 left.append(row)
         return np.array(left, dtype=int)
@@ -289,27 +294,17 @@ class _Exact:
             return
         if self._whole is None:
             self._whole = WholeGraph(self._matrices)
-        whole = self._whole
         out, into = self._ends(row, column)
-        self._pairs.fix(row, column, self._timed(lambda: whole.value(out, into)), "whole graph")
+        self._pairs.fix(row, column, _timed(self._time_limit, self._whole.value, out, into), "whole graph")
 
     def _solve_alone(self, row: int, column: int, reaching: list[np.ndarray]) -> None:
         nodes = [np.flatnonzero((seen[row] > 0) & on) for seen, on in zip(self._seen, reaching, strict=True)]
         out, into = self._ends(row, column)
-        value = self._timed(lambda: pair_value(self._matrices, out, into, nodes))
+        value = _timed(self._time_limit, pair_value, self._matrices, out, into, nodes)
         self._pairs.fix(row, column, value, "nodes between")
 
     def _ends(self, row: int, column: int) -> tuple[np.ndarray, np.ndarray]:
         return self._matrices[-1][self._rows[row]], self._matrices[0][:, self._columns[column]]
-
-    def _timed(self, solve: Callable[[], float]) -> float:
-        """One flow; a call into C cannot be interrupted, so the limit is looked at when it returns."""
-        if self._time_limit is None:
-            return solve()
-        deadline = Deadline(self._time_limit, "igraph on one pair")
-        value = solve()
-        deadline.check()
-        return value
 
 
 class _Step:
@@ -330,10 +325,45 @@ class _Step:
         return enough
 
 
+def _ladder(matrices: Sequence[np.ndarray], whole_edges: int) -> list[_Step]:
+    """Rungs that leave out more than half of the edges."""
+    skeletons = [Skeleton(matrices, rung) for rung in RUNGS]
+    return [_Step(s, whole_edges) for s in skeletons if 2 * s.num_edges < whole_edges]
+
+
 def _hub_is_worth_it(level: int, pairs: _OpenPairs) -> bool:
     """Below six levels a hub cannot spread; it costs one half-height flow for each row and column."""
     rows, columns = pairs.open.shape
     return level >= 6 and pairs.open.sum() > 3 * (rows + columns)
+
+
+def _inner_edges(matrices: Sequence[np.ndarray]) -> int:
+    """Edges between the target's row and the input's column."""
+    return sum(int(np.count_nonzero(m)) for m in matrices[1:-1])
+
+
+def _solve_small(
+    matrices: Sequence[np.ndarray],
+    rows: np.ndarray,
+    columns: np.ndarray,
+    pairs: _OpenPairs,
+    time_limit: float | None,
+) -> None:
+    """One flow after another on one graph."""
+    whole = WholeGraph(matrices)
+    for row, column in np.argwhere(pairs.open).tolist():
+        value = _timed(time_limit, whole.value, matrices[-1][rows[row]], matrices[0][:, columns[column]])
+        pairs.fix(row, column, value, "whole graph")
+
+
+def _timed(time_limit: float | None, solve: Callable[..., float], *arguments: Any) -> float:
+    """One flow; a call into C cannot be interrupted, so the limit is looked at when it returns."""
+    if time_limit is None:
+        return solve(*arguments)
+    deadline = Deadline(time_limit, "igraph on one pair")
+    value = solve(*arguments)
+    deadline.check()
+    return value
 
 
 def _advance(progress: Progress | None, pairs: int) -> None:
