@@ -49,6 +49,7 @@ __all__ = [
     "mixing_ratio",
     "names",
     "norms",
+    "reduce_record",
     "register",
     "unregister",
 ]
@@ -147,6 +148,22 @@ class EdgeKind:
 
         tensor = torch.as_tensor(matrix, device=record.visible.device)  # a user's kind may give NumPy
         return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def reduce_record(
+    record: LayerRecord, kinds: Iterable[EdgeKind], heads: Heads = "all"
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Matrices by kind and extras by name of one record; kinds that need the same products share them."""
+    from flowgraph.mixing.parts import sharing
+
+    extras: dict[str, Tensor] = {}
+    matrices: dict[str, Tensor] = {}
+    with sharing():
+        for kind in kinds:
+            matrices[kind.name] = kind.compute(record, heads)
+            if kind.extras is not None:
+                extras |= kind.extras(record)
+    return matrices, extras
 
 
 def check_heads(kinds: Iterable[EdgeKind], heads: Heads, num_heads: int | None = None) -> None:

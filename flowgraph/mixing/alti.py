@@ -10,6 +10,7 @@ parallel block never forms. Ferrando et al. 2022 (10.18653/v1/2022.emnlp-main.59
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,30 +31,35 @@ TILE_BYTES = 2**20
 
 def alti(record: LayerRecord) -> Tensor:
     """(T, T) float64."""
-    parts = parts_of(record, "attention-norm")
     output = _output(record)  # (T, D)
-    left = _remainders(parts, output, working_dtype(record.weights)).T
-    left.diagonal().copy_(torch.linalg.vector_norm(output - parts.diagonal(), ord=1, dim=-1))
+    left = _remainders(parts_of(record, "attention-norm"), output, working_dtype(record.weights))
     whole = torch.linalg.vector_norm(output, ord=1, dim=-1)
-    return (whole[:, None] - left).clamp_(min=0)
+    return (whole[:, None] - left.T).clamp_(min=0)
 
 
 def _remainders(parts: Parts, output: Tensor, dtype: torch.dtype) -> Tensor:
-    """(Tk, Tq) float64: ``||y[i] - t[i, j]||`` with the stream's own part left out, made in ``dtype``."""
+    """(Tk, Tq) float64: ``||y[i] - t[i, j]||``, made in ``dtype``."""
+    assert parts.own is not None
     weights = parts.weights.to(output.device).to(dtype)
     if parts.divisor is not None:
         weights = weights / parts.divisor[:, None].to(dtype)
+    itself = weights.diagonal(dim1=1, dim2=2).T.contiguous()  # (T, H)
+    others = (output - parts.own).to(dtype)
     output = output.to(dtype)
-    heads, count, width = len(weights), *output.shape
+    count, width = output.shape
     left = output.new_empty(count, count)
-    for keys in blocks(count, dtype.itemsize * heads * (width + count), 4 * TILE_BYTES):
+    few_rows = max(1, TILE_BYTES // (dtype.itemsize * TILE_KEYS * width))
+    made = output.new_empty(TILE_KEYS * min(few_rows, count) * width)  # one tile, used over and over
+    for keys in blocks(count, dtype.itemsize * len(weights) * (width + count), 4 * TILE_BYTES):
         vectors = parts.head_vectors(keys, dtype).contiguous()  # (keys, H, D)
         by_key = weights[:, :, keys].permute(2, 1, 0).contiguous()  # (keys, Tq, H)
         for few in blocks(len(vectors), 1, TILE_KEYS):
-            for rows in blocks(count, dtype.itemsize * TILE_KEYS * width, TILE_BYTES):
-                base = output[rows].expand(few.stop - few.start, -1, -1)
-                remainder = torch.baddbmm(base, by_key[few, rows], vectors[few], alpha=-1)  # (few, rows, D)
-                left[keys][few, rows] = remainder.abs_().sum(-1)
+            for rows in blocks(count, 1, few_rows):
+                shape = (few.stop - few.start, rows.stop - rows.start, width)
+                tile = torch.bmm(by_key[few, rows], vectors[few], out=made[: prod(shape)].view(shape))
+                left[keys][few, rows] = tile.sub_(output[rows]).abs_().sum(-1)
+        mine = (itself[keys, None] @ vectors)[:, 0]  # (keys, D)
+        left.diagonal()[keys] = mine.sub_(others[keys]).abs_().sum(-1)
     return left.double()
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flowgraph.mixing import EdgeKind
-from flowgraph.mixing.parts import parts_of
+from flowgraph.mixing.parts import parts_of, whole_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,10 +29,9 @@ def norm_residual_ln(record: LayerRecord) -> Tensor:
 def mixing_ratio(record: LayerRecord) -> Tensor:
     """``m / (m + k)``: (T,) float64, ``m`` the norm of the sum of all parts from other tokens, ``k`` that of
     the token's own part; 0 where both are 0."""
-    parts = parts_of(record, "attention-norm")
-    kept = parts.diagonal()
+    kept = parts_of(record, "attention-norm").diagonal()
     kept_norm = torch.linalg.vector_norm(kept, dim=-1)
-    mixed_norm = torch.linalg.vector_norm(parts.total() - kept, dim=-1)
+    mixed_norm = torch.linalg.vector_norm(whole_of(record, "attention-norm") - kept, dim=-1)
     both = kept_norm + mixed_norm
     return torch.where(both > 0, mixed_norm / both.clamp(min=torch.finfo(both.dtype).tiny), 0.0)
 

@@ -109,7 +109,7 @@ class Parts:
 
     def norms(self) -> Tensor:
         """(Tq, Tk) float64: Euclidean norms of all parts."""
-        norms = self._sweep()[0].T
+        norms = self._sweep().norms.T
         norms = norms.clone() if self.divisor is None else norms / self.divisor[:, None]
         if self.own is not None:
             norms.diagonal().copy_(torch.linalg.vector_norm(self.diagonal(), dim=-1))
@@ -117,26 +117,19 @@ class Parts:
 
     def head_norms(self) -> Tensor:
         """(H, Tk) float64: ``||M(f[h, j])||``."""
-        return self._sweep()[1].T
+        return self._sweep().head_norms.T
 
-    def _sweep(self) -> tuple[Tensor, Tensor]:
-        """(Tk, Tq) ``||M(sum_h A f)||`` and (Tk, H) ``||M(f)||``, float64, from the Gram matrices of all
-        keys."""
+    def diagonal(self) -> Tensor:
+        """(T, D) float64: the parts ``t[i, i]``."""
+        return self._leave(self._sweep().diagonal)
+
+    def _sweep(self) -> _Sweep:
         shared = _shared.get()
-        if shared is not None and self.key in shared:
-            return shared[self.key]
-        heads, queries, num_keys = self.weights.shape
-        squares, own = self.output.new_empty(num_keys, queries), self.output.new_empty(num_keys, heads)
-        for keys in blocks(num_keys, 8 * heads * (2 * queries + self.output.shape[-1])):
-            vectors = self.head_vectors(keys)  # (keys, H, D)
-            gram = vectors @ vectors.transpose(1, 2)  # (keys, H, H)
-            weights = double(self.weights[:, :, keys].permute(2, 0, 1).contiguous())  # (keys, H, Tq)
-            squares[keys] = (gram @ weights).mul_(weights).sum(1)
-            own[keys] = gram.diagonal(dim1=1, dim2=2)
-        swept = squares.clamp_(min=0).sqrt_(), own.clamp_(min=0).sqrt_()
-        if shared is not None:
-            shared[self.key] = swept
-        return swept
+        if shared is None:
+            return _sweep(self)
+        if self.key not in shared:
+            shared[self.key] = _sweep(self)
+        return shared[self.key]
 
     def along(self, directions: Tensor) -> Tensor:
         """(Tq, D) float64 -> (Tq, Tk): dot products ``directions[i] . t[i, j]``, the stream's own part left
@@ -147,26 +140,48 @@ class Parts:
             products += double(weights) * (directions @ self.output[head].T @ values[head].T)
         return products if self.divisor is None else products / self.divisor[:, None]
 
-    def diagonal(self) -> Tensor:
-        """(T, D) float64: the parts ``t[i, i]``."""
-        own_weights = double(self.weights.diagonal(dim1=1, dim2=2))  # (H, T)
-        return self._leave(self._project(own_weights[:, :, None] * self._by_head()), self.own)
-
     def total(self) -> Tensor:
         """(Tq, D) float64: ``sum_j t[i, j]``."""
-        return self._leave(self._project(double(self.weights) @ self._by_head()), self.own)
+        mixed = double(self.weights) @ self._by_head()  # (H, Tq, d)
+        return self._leave(mixed.transpose(0, 1).flatten(1) @ self.output.flatten(0, 1))
 
     def _by_head(self) -> Tensor:
         """(H, Tk, d) float64 values, one a query head."""
         return _each_head(double(self.values), self.weights.shape[0])
 
-    def _project(self, mixed: Tensor) -> Tensor:
-        """(H, T, d) -> (T, D): each head through its slice of the projection, summed."""
-        return mixed.transpose(0, 1).flatten(1) @ self.output.flatten(0, 1)
-
-    def _leave(self, vectors: Tensor, own: Tensor | None) -> Tensor:
+    def _leave(self, vectors: Tensor) -> Tensor:
         vectors = vectors if self.divisor is None else vectors / self.divisor[:, None]
-        return vectors if own is None else vectors + own
+        return vectors if self.own is None else vectors + self.own
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """What one pass over the keys finds, divisors and the stream's own part left out; float64."""
+
+    norms: Tensor
+    """(Tk, Tq): ``||M(sum_h A[h, i, j] f[h, j])||``."""
+    head_norms: Tensor
+    """(Tk, H): ``||M(f[h, j])||``."""
+    diagonal: Tensor
+    """(min(Tq, Tk), D): ``M(sum_h A[h, j, j] f[h, j])``."""
+
+
+def _sweep(parts: Parts) -> _Sweep:
+    """The Gram matrices of all keys, a block of keys at a time, and the forms in them."""
+    heads, queries, num_keys = parts.weights.shape
+    width = parts.output.shape[-1]
+    forms, own = parts.output.new_empty(num_keys, queries), parts.output.new_empty(num_keys, heads)
+    itself = double(parts.weights.diagonal(dim1=1, dim2=2).T.contiguous())  # (min(Tq, Tk), H)
+    diagonal = parts.output.new_empty(len(itself), width)
+    for keys in blocks(num_keys, 8 * heads * (2 * queries + 2 * width)):
+        vectors = parts.head_vectors(keys)  # (keys, H, D)
+        gram = vectors @ vectors.transpose(1, 2)  # (keys, H, H)
+        weights = double(parts.weights[:, :, keys].permute(2, 0, 1).contiguous())  # (keys, H, Tq)
+        forms[keys] = (gram @ weights).mul_(weights).sum(1)
+        own[keys] = gram.diagonal(dim1=1, dim2=2)
+        few = itself[keys]
+        diagonal[keys] = (few[:, None] @ vectors[: len(few)])[:, 0]
+    return _Sweep(forms.clamp_(min=0).sqrt_(), own.clamp_(min=0).sqrt_(), diagonal)
 
 
 def parts_of(record: LayerRecord, stage: Stage) -> Parts:
@@ -190,7 +205,7 @@ def _each_head(values: Tensor, heads: int) -> Tensor:
     return values if len(values) == heads else values.repeat_interleave(heads // len(values), 0)
 
 
-_shared: ContextVar[dict[tuple[int, ...], tuple[Tensor, Tensor]] | None] = ContextVar("shared", default=None)
+_shared: ContextVar[dict[tuple[int, ...], _Sweep] | None] = ContextVar("shared", default=None)
 
 
 @contextmanager
@@ -204,6 +219,18 @@ def sharing() -> Iterator[None]:
         yield
     finally:
         _shared.reset(token)
+
+
+def whole_of(record: LayerRecord, stage: Stage) -> Tensor:
+    """(T, D) float64: ``sum_j t[i, j]``, from the module's own attention output where the record has it."""
+    if record.attention_output is None:
+        return parts_of(record, stage).total()
+    attended = double(record.attention_output)
+    if record.output_bias is not None:
+        attended = attended - double(record.output_bias)
+    after = stream_route(record, stage)
+    route = Route(branch_route(record).steps + after.steps)
+    return route.parts(attended) + after.parts(double(_stream(record)))
 
 
 def stream_after_attention(record: LayerRecord) -> Tensor:
