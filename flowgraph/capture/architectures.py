@@ -140,7 +140,7 @@ def _falcon(block: Any) -> Layout:
         attention="self_attention",
         projection="self_attention.dense",
         feed_forward=(norm, "mlp"),
-        adapter=Adapter("self_attention.query_key_value", _falcon_values),
+        adapter=Adapter("self_attention.query_key_value", _falcon_values, in_mask="alibi"),
     )
 
 

@@ -25,7 +25,7 @@ class Projection:
     bias: Tensor | None
 
 
-def read_linear(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+def read_linear(module: nn.Module, like: Tensor) -> tuple[Tensor, Tensor | None]:
     """``(in, out)`` weight and bias of a linear map, however the module stores it.
 
     ``Linear`` holds (out, in) and GPT-2's ``Conv1D`` (in, out). Anything else (adapters, packed low-bit weights) is
@@ -37,27 +37,24 @@ def read_linear(module: nn.Module) -> tuple[Tensor, Tensor | None]:
         return weight.T, module.bias
     if type(module).__name__ == "Conv1D" and plain:
         return weight, module.bias
-    return _probe_linear(module)
+    return _probe_linear(module, like)
 
 
-def _probe_linear(module: nn.Module) -> tuple[Tensor, Tensor | None]:
+def _probe_linear(module: nn.Module, like: Tensor) -> tuple[Tensor, Tensor | None]:
     width = getattr(module, "in_features", None)
-    like = next((p for p in module.parameters() if p.is_floating_point()), None)
-    if width is None or like is None:
+    if width is None:
         raise FlowgraphError(
-            f"model: the output projection is a {type(module).__name__}, whose weights flowgraph cannot read; "
-            "trace edges='attention' or 'effective', or load the model with plain linear layers"
+            f"model: the output projection is a {type(module).__name__}, whose weights flowgraph cannot read"
         )
     zero = torch.zeros(1, 1, width, dtype=like.dtype, device=like.device)
     bias = module(zero)[0, 0]
-    unit = torch.eye(width, dtype=like.dtype, device=like.device)
-    weight = module(unit[None])[0] - bias
+    weight = module(torch.eye(width, dtype=like.dtype, device=like.device)[None])[0] - bias
     return weight, bias if bool(bias.any()) else None
 
 
-def read_projection(module: nn.Module, heads: int, head_width: int) -> Projection:
+def read_projection(module: nn.Module, heads: int, head_width: int, like: Tensor) -> Projection:
     """W_O of ``module`` split by head; heads lie one after the other in its input."""
-    weight, bias = read_linear(module)
+    weight, bias = read_linear(module, like)
     if weight.shape[0] != heads * head_width:
         raise FlowgraphError(
             f"model: the output projection reads {weight.shape[0]} numbers, but {heads} heads of width {head_width} "
@@ -153,7 +150,7 @@ class FrameReader:
             return None, layout.missing["output_weight"]
         module = resolve(self._frame.block, layout.projection if part == "self" else layout.cross_projection)
         try:
-            return read_projection(module, heads, call.values.shape[-1]), ""
+            return read_projection(module, heads, call.values.shape[-1], self._frame.stream), ""
         except FlowgraphError as error:
             return None, str(error).removeprefix("model: ")
 

@@ -219,7 +219,10 @@ def our_attention(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def recording(blocks: Sequence[Block], on_frame: Callable[[Frame], None]) -> Iterator[Recorder]:
-    """Hooks on the blocks and the modules their layouts name; none is left behind."""
+    """Hooks on the blocks and the modules their layouts name; none is left behind.
+
+    To be entered before :func:`our_attention`, while the model still says how it attends itself.
+    """
     recorder = Recorder(on_frame)
     with ExitStack() as stack:
         for block in blocks:
@@ -246,6 +249,8 @@ def _hook_block(recorder: Recorder, at: Block) -> Iterator[Any]:
             yield module.register_forward_hook(_watcher(recorder, at.module, role))
     if at.layout.adapter is not None:
         attention = resolve(at.module, at.layout.attention)
+        if at.layout.adapter.in_mask and attention.config._attn_implementation != "eager":
+            yield attention.register_forward_pre_hook(_silencer(at.layout.adapter.in_mask), with_kwargs=True)
         yield attention.register_forward_hook(_adapted_call(recorder, at), with_kwargs=True)
 
 
@@ -254,6 +259,14 @@ def _watcher(recorder: Recorder, block: nn.Module, role: str) -> Callable[..., N
         recorder.note_module(block, role, args, output)
 
     return note
+
+
+def _silencer(name: str) -> Callable[..., tuple[tuple, dict[str, Any]]]:
+    def silence(_: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        bias = kwargs.get(name)
+        return args, kwargs if bias is None else kwargs | {name: torch.zeros_like(bias)}
+
+    return silence
 
 
 def _adapted_call(recorder: Recorder, at: Block) -> Callable[..., None]:

@@ -235,11 +235,9 @@ class _Layers:
     heads: int = 0
 
     def add(self, record: LayerRecord, number: int, kinds: Sequence[EdgeKind], heads: Heads) -> None:
-        for kind in kinds:
-            self.arrays.setdefault(kind.name, []).append(_as_numpy(kind.compute(record, heads)))
-            if kind.extras is not None:
-                for name, tensor in kind.extras(record).items():
-                    self.extras.setdefault(name, []).append(_as_numpy(tensor))
+        for into, found in zip((self.arrays, self.extras), mixing.reduce_record(record, kinds, heads), strict=True):
+            for name, tensor in found.items():
+                into.setdefault(name, []).append(_as_numpy(tensor))
         self.mass.append(_as_numpy(record.weights.sum(-1, dtype=torch.float64).mean(0)))
         self.numbers.append(number)
         self.causal &= not bool(record.visible.triu(1).any())
@@ -321,7 +319,7 @@ class _Job:
         batch = reading.stack(examples, _device(self.model), _dtype(self.model))
         if "use_cache" in inspect.signature(runner.forward).parameters:
             batch["use_cache"] = False
-        with our_attention(self.model), recording(self.survey.blocks, reduce) as recorder:
+        with recording(self.survey.blocks, reduce) as recorder, our_attention(self.model):
             runner(**batch)
         self._check_all_ran(recorder.finished, gathered[0])
         return gathered
