@@ -1,0 +1,231 @@
+"""Edge kinds on real models: against their formulas, and parts plus biases against the model's own outputs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from flowgraph import mixing
+from flowgraph.capture.layout import resolve
+from flowgraph.errors import FlowgraphError
+from tests import models, naive
+from tests.mixing import traced as source
+from tests.mixing.test_kinds import assert_same
+
+FAMILIES = [*source.FAMILIES, "embedded"]
+ONE_MATRIX = ("alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing")
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+def traced(family):
+    return source.embedded() if family == "embedded" else source.traced(family)
+
+
+def possible(kind, record):
+    return mixing.get(kind).refusal(record) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_kind_follows_its_formula(family):
+    checked = set()
+    for record in traced(family).records:
+        for kind, oracle in naive.KINDS.items():
+            if possible(kind, record):
+                assert_same(mixing.get(kind).compute(record), oracle(record))
+                checked.add(kind)
+        assert_same(mixing.get("norm").compute(record, "each"), naive.norm_per_head(record))
+    assert checked == set(naive.KINDS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_effective(family):
+    for record in traced(family).records:
+        effective = mixing.get("effective").compute(record, "each")
+        values = record.values.double().repeat_interleave(record.num_heads // len(record.values), 0)
+        read = record.weights.double() @ values
+        assert (effective @ values - read).abs().max() <= 1e-5 * read.abs().max()
+        assert_same(effective, naive.effective(record))
+
+
+def close(rebuilt, actual, scale=1.0):
+    """Equal to a few roundings of float32, relative to the largest entry (or to ``scale`` where terms cancel)."""
+    assert rebuilt.shape == actual.shape
+    largest = max(float(actual.abs().max()), float(scale))
+    assert (rebuilt - actual.double()).abs().max() <= 3e-6 * largest
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_and_biases_are_the_attention_output(family):
+    for record in traced(family).records:
+        rebuilt = naive.weighted_vectors(record).sum((0, 2))
+        if record.output_bias is not None:
+            rebuilt = rebuilt + record.output_bias.double()
+        close(rebuilt, record.attention_output, naive.weighted_vectors(record).abs().sum((0, 2)).max())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_and_biases_are_the_stream_after_attention(family):
+    """What the block really went on with: the input of the feed-forward part's norm, or the sum it is left out of."""
+    for record, call in traced(family).own:
+        if record.block == "post-norm" or call.layout.cross_projection:
+            continue
+        rebuilt = naive.stream_parts(record).sum(1) + added_bias(record)
+        if record.block == "parallel":
+            actual = record.block_output.double() - call.given[0].reshape(record.block_output.shape).double()
+        else:
+            actual = call.seen[0].reshape(record.stream.shape)
+        close(rebuilt, actual, naive.stream_parts(record).abs().sum(1).max())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_parts_and_biases_are_the_norms_outputs(family):
+    for record, _ in traced(family).own:
+        if record.block != "post-norm":
+            continue
+        first = record.attention_norm
+        biases = naive_norm(first, added_bias(record)) + bias_of(first)
+        close(naive.first_norm_parts(record).sum(1) + biases, record.attention_norm_output)
+        if record.output_norm is None:
+            assert not possible("globenc", record)
+            continue
+        second = record.output_norm
+        beside = naive_norm(second, biases + record.feed_forward_output.double()) + bias_of(second)
+        close(naive.second_norm_parts(record).sum(1) + beside, record.block_output)
+
+
+def added_bias(record):
+    """(T, D): the output bias after everything between projection and stream."""
+    bias = torch.zeros_like(record.stream, dtype=torch.float64)
+    if record.output_bias is not None:
+        bias = bias + record.output_bias.double()
+    if record.branch_norm is not None:
+        bias = naive_norm(record.branch_norm, bias) + bias_of(record.branch_norm)
+    return bias if record.branch_scale is None else bias * record.branch_scale.double()
+
+
+def naive_norm(norm, vectors):
+    return torch.stack([naive.frozen_norm(norm, row, i) for i, row in enumerate(vectors)])
+
+
+def bias_of(norm):
+    return 0.0 if norm.bias is None else norm.bias.double()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_check_of_the_product_agrees(family):
+    for record in traced(family).records:
+        found = mixing.check_decomposition(record)
+        assert "attention output" in found
+        assert max(found.values()) <= 64 * torch.finfo(torch.float32).eps
+
+
+# --- value zeroing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f != "embedded"])
+def test_value_zeroing_equals_zeroing_and_running_the_layer_again(family):
+    """In double precision, the whole layer run once a token by the model's own code."""
+    done = 0
+    for record, call in source.traced(family, torch.float64).own:
+        if not possible("value-zeroing", record):
+            assert call.layout.cross_projection
+            continue
+        found = mixing.get("value-zeroing").compute(record)
+        assert_same(found, zeroed_and_run_again(record, call), 1e-5 if computes_in_single(family) else 1e-8)
+        done += 1
+    assert done
+
+
+def computes_in_single(family):
+    """RMSNorm and rotary angles of transformers are float32 whatever the model is."""
+    return family not in models.ENCODERS and family not in models.VISIONS
+
+
+def test_value_zeroing_of_the_embedded_model():
+    for record, call in source.embedded().own[::3]:
+        found = mixing.get("value-zeroing").compute(record)
+        assert_same(found, zeroed_and_run_again(record, call))
+
+
+def zeroed_and_run_again(record, call):
+    columns = [run_block(call, zero) for zero in [None, *range(len(record.visible))]]
+    actual = columns[0]
+    distances = torch.stack([naive.unit_distance(actual, changed) for changed in columns[1:]], dim=1)
+    return distances * record.visible
+
+
+def run_block(call, zero):
+    """The block's output (T, D) by its own code, with the values of position ``zero`` set to 0 in every head."""
+    attention = resolve(call.module, call.layout.attention)
+    adapter = call.layout.adapter
+    if adapter is not None:
+
+        def zeroing(_, args, output):
+            output = output.clone()
+            if zero is not None:
+                adapter.split(attention, output)[:, :, zero] = 0
+            return output
+
+        handle = resolve(call.module, adapter.values).register_forward_hook(zeroing)
+        try:
+            return first_of(call.module(*call.args, **call.kwargs))
+        finally:
+            handle.remove()
+
+    def forward(module, query, key, value, mask, *args, **kwargs):
+        value = value.clone()
+        if zero is not None:
+            value[:, :, zero] = 0
+        eager = next(
+            sys.modules[c.__module__].eager_attention_forward
+            for c in type(module).__mro__
+            if hasattr(sys.modules[c.__module__], "eager_attention_forward")
+        )
+        return eager(module, query, key, value, mask, *args, **kwargs)
+
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("zeroing", forward)
+    config = attention.config
+    before = config._attn_implementation_internal
+    config._attn_implementation_internal = "zeroing"
+    try:
+        return first_of(call.module(*call.args, **call.kwargs))
+    finally:
+        config._attn_implementation_internal = before
+
+
+def first_of(output):
+    hidden = output[0] if isinstance(output, tuple) else output
+    return hidden[0] if hidden.ndim == 3 else hidden
+
+
+# --- refusals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ONE_MATRIX)
+def test_kinds_with_the_residual_are_refused_for_cross_attention(kind):
+    record = next(r for r in source.traced("bart").records if r.block == "cross")
+    with pytest.raises(FlowgraphError, match=f"edges: '{kind}' is not defined for cross-attention: it holds"):
+        mixing.get(kind).compute(record)
+
+
+@pytest.mark.parametrize("kind", ["attention", "effective", "norm"])
+def test_kinds_for_cross_attention(kind):
+    for record in source.traced("bart").records:
+        if record.block == "cross":
+            assert mixing.get(kind).compute(record).shape == record.visible.shape
+            assert record.visible.shape[0] != record.visible.shape[1]
+
+
+def test_a_kind_is_refused_with_what_is_missing_and_why():
+    record = next(r for r, call in source.traced("bart").own if call.layout.cross_projection)
+    with pytest.raises(FlowgraphError, match="'globenc' needs the output norm of layer 1: cross-attention stands"):
+        mixing.get("globenc").compute(record)
