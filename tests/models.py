@@ -388,6 +388,7 @@ def word_tokenizer() -> Any:
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )
 
 

@@ -93,12 +93,12 @@ def examples_from_text(model: Any, tokenizer: Any, text: str | tuple[str, str], 
         )
     if model.config.is_encoder_decoder:
         return _seq2seq_example(model, tokenizer, text, truncate=truncate)
-    parts = (text,) if isinstance(text, str) else text
+    parts = text if is_pair(text) else (text,)
     for part in parts:
         _check_not_blank(part)
     encoding, truncated = _encode(tokenizer, parts, max_tokens(model, tokenizer), truncate)
     tokens = _encoded_tokens(encoding, tokenizer, text)
-    facts: dict[str, Any] = {"text": text if isinstance(text, str) else list(text)}
+    facts: dict[str, Any] = {"text": list(text) if is_pair(text) else text}
     if truncated:
         facts["truncated"] = truncated
     inputs = {
@@ -108,7 +108,7 @@ def examples_from_text(model: Any, tokenizer: Any, text: str | tuple[str, str], 
 
 
 def _seq2seq_example(model: Any, tokenizer: Any, text: str | tuple[str, str], *, truncate: bool) -> Example:
-    if isinstance(text, str):
+    if not is_pair(text):
         raise FlowgraphError(
             f"text: {type(model).__name__} is an encoder-decoder model; pass a pair (source, target), or "
             "generate={'max_new_tokens': 20} to let it write the target"
@@ -266,6 +266,11 @@ def examples_from_inputs(
         raise FlowgraphError(f"text: the inputs do not agree on the size of the batch: {sizes}")
     if not writes:
         _check_decoder_inputs(model, tensors)
+    for name in ("input_ids", "decoder_input_ids"):
+        if name in tensors and (tensors[name].ndim != 2 or tensors[name].shape[1] == 0):
+            raise FlowgraphError(
+                f"text: {name} has shape {tuple(tensors[name].shape)}; pass (batch, tokens) with at least one token"
+            )
     keep = _rows_to_keep(model, tokenizer, tensors)
     words = getattr(inputs, "word_ids", None) if getattr(inputs, "is_fast", False) else None
     return [
@@ -391,10 +396,6 @@ def _ready_tokens(
     own: Mapping[str, Tensor], ids: str, embeds: str, tokenizer: Any, words: Sequence[int | None] | None
 ) -> Tokens | None:
     if ids in own:
-        if own[ids].ndim != 2 or own[ids].shape[1] == 0:
-            raise FlowgraphError(
-                f"text: {ids} has shape {tuple(own[ids].shape)}; pass (batch, tokens) with at least one token"
-            )
         return tokens_from_ids(own[ids][0].tolist(), tokenizer, words)
     if embeds in own:
         return named_tokens([str(k) for k in range(own[embeds].shape[1])])

@@ -266,7 +266,7 @@ class _Job:
     verify: bool
 
     def __post_init__(self) -> None:
-        mixing.check_heads(self.kinds, self.heads)
+        mixing.check_heads(self.kinds, self.heads, getattr(text_config(self.model), "num_attention_heads", None))
 
     def run(self, examples: Sequence[reading.Example]) -> list[Trace]:
         self._check_kinds(examples)

@@ -66,7 +66,7 @@ def survey(model: Any, hybrid: str = "error") -> Survey:
     """Raises ``FlowgraphError`` for a model no graph of ours shows, with the reason."""
     if hybrid not in ("error", "skip"):
         raise FlowgraphError(f"hybrid: {hybrid!r} is no rule; pass 'error' or 'skip'")
-    reason = REFUSED.get(model.config.model_type)
+    reason = REFUSED.get(model.config.model_type) or _why_not_this_one(model.config)
     if reason is not None:
         raise FlowgraphError(f"model: {type(model).__name__} cannot be traced: {reason}")
     found = list(find_blocks(model))
@@ -86,6 +86,13 @@ def survey(model: Any, hybrid: str = "error") -> Survey:
         calls_per_layer=calls_per_layer,
         calls=0 if calls_per_layer is None else calls_per_layer * model.config.num_hidden_layers,
     )
+
+
+def _why_not_this_one(config: Any) -> str | None:
+    """A reason that holds for some models of a family only."""
+    if config.model_type == "deberta-v2" and getattr(config, "conv_kernel_size", 0) > 0:
+        return "a convolution after its first layer mixes tokens in a way no attention graph shows"
+    return None
 
 
 def _numbered(
