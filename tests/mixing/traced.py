@@ -23,7 +23,8 @@ FAMILIES = [f for f in models.FAMILIES if f not in models.HYBRIDS]
 
 @dataclass
 class BlockCall:
-    """One call of a block: its module, what it was called with, and what its feed-forward part saw and gave."""
+    """One call of a block: its module, what it was called with, and what its feed-forward part saw and
+    gave."""
 
     module: Any
     layout: Layout
