@@ -119,11 +119,8 @@ def test_every_built_in_edge_kind_is_in_its_table():
 
 
 def test_every_extra_it_names_exists():
-    import tomllib
-
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "optional-dependencies"
-    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
     section = README.split("## Extras")[1].split("##")[0]
     named = set(re.findall(r"`([a-z]+)`", section))
     assert named <= set(extras)
