@@ -19,12 +19,14 @@ MODEL_SIDE = ("capture", "mixing")
 GRAPH_SIDE = (
     "axes",
     "capacity",
+    "cuts",
     "export",
     "flow",
     "graph",
     "receptive_field",
     "rollout",
     "selection",
+    "shares",
     "solvers",
     "trace_graph",
 )
