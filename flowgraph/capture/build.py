@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from flowgraph.capture.layout import Layout, finish_block, resolve
 from flowgraph.capture.interface import AttentionCall, Frame
+from flowgraph.capture.layout import Layout, finish_block, resolve
 from flowgraph.capture.record import FrozenNorm, LayerRecord
 from flowgraph.errors import FlowgraphError
 
@@ -28,15 +28,16 @@ class Projection:
 def read_linear(module: nn.Module, like: Tensor) -> tuple[Tensor, Tensor | None]:
     """``(in, out)`` weight and bias of a linear map, however the module stores it.
 
-    ``Linear`` holds (out, in) and GPT-2's ``Conv1D`` (in, out). Anything else (adapters, packed low-bit weights) is
-    asked by its activations: unit vectors in, rows of the weight out.
+    ``Linear`` holds (out, in) and GPT-2's ``Conv1D`` (in, out). Anything else (adapters, packed low-bit
+    weights) is asked by its activations: unit vectors in, rows of the weight out.
     """
-    weight = getattr(module, "weight", None)
+    weight: Any = getattr(module, "weight", None)
+    bias: Any = getattr(module, "bias", None)
     plain = isinstance(weight, Tensor) and weight.is_floating_point()
     if isinstance(module, nn.Linear) and plain and weight.shape == (module.out_features, module.in_features):
-        return weight.T, module.bias
+        return weight.T, bias
     if type(module).__name__ == "Conv1D" and plain:
-        return weight, module.bias
+        return weight, bias
     return _probe_linear(module, like)
 
 
@@ -57,17 +58,18 @@ def read_projection(module: nn.Module, heads: int, head_width: int, like: Tensor
     weight, bias = read_linear(module, like)
     if weight.shape[0] != heads * head_width:
         raise FlowgraphError(
-            f"model: the output projection reads {weight.shape[0]} numbers, but {heads} heads of width {head_width} "
+            f"model: the output projection reads {weight.shape[0]} numbers, but {heads} heads of width "
+            f"{head_width} "
             f"give {heads * head_width}"
         )
     return Projection(weight.reshape(heads, head_width, -1), bias)  # (H, d, D)
 
 
-def freeze_norm(norm: nn.Module, seen: Tensor) -> FrozenNorm:
+def freeze_norm(norm: Any, seen: Tensor) -> FrozenNorm:
     """``norm`` linear in its input, its statistics those of the vectors it read, ``seen`` (T, D).
 
-    LayerNorm takes the mean away and divides by the standard deviation, RMSNorm divides by the root mean square;
-    Gemma stores the gain less 1. Statistics in float64.
+    LayerNorm takes the mean away and divides by the standard deviation, RMSNorm divides by the root mean
+    square; Gemma stores the gain less 1. Statistics in float64.
     """
     centred = "RMSNorm" not in type(norm).__name__
     eps = next(getattr(norm, n) for n in ("eps", "variance_epsilon", "epsilon") if hasattr(norm, n))
@@ -83,7 +85,7 @@ def freeze_norm(norm: nn.Module, seen: Tensor) -> FrozenNorm:
     )
 
 
-def _stores_gain_less_one(norm: nn.Module) -> bool:
+def _stores_gain_less_one(norm: Any) -> bool:
     return type(norm).__name__.startswith("Gemma")
 
 
@@ -114,7 +116,8 @@ class FrameReader:
         if call.module is resolve(frame.block, frame.layout.cross_attention):
             return "cross"
         raise FlowgraphError(
-            f"model: {type(call.module).__name__} in {frame.at.path} ({type(frame.block).__name__}) is not an attention that "
+            f"model: {type(call.module).__name__} in {frame.at.path} ({type(frame.block).__name__}) is not "
+            "an attention that "
             "flowgraph knows in this block"
         )
 
@@ -132,7 +135,9 @@ class FrameReader:
             values=call.values[example],
             output_weight=projection.weight if projection else None,
             output_bias=projection.bias if projection else None,
-            attention_output=self._pick("outputs", "cross_projection" if part == "cross" else "projection", example),
+            attention_output=self._pick(
+                "outputs", "cross_projection" if part == "cross" else "projection", example
+            ),
             module=call.module,
             **fields,
         )
@@ -183,7 +188,11 @@ class FrameReader:
             "feed_forward_output": self._pick("outputs", "feed_forward", example),
             "rerun": _rerun(frame.block, layout, stream),
         }
-        return fields | {name: None for name in layout.missing if name in fields} | {"missing": dict(layout.missing)}
+        return (
+            fields
+            | {name: None for name in layout.missing if name in fields}
+            | {"missing": dict(layout.missing)}
+        )
 
     def _frozen(
         self, role: Literal["branch_norm", "attention_norm", "output_norm"], example: int

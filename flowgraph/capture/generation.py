@@ -15,10 +15,11 @@ from flowgraph.errors import FlowgraphError
 
 
 def continued(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Example:
-    """``example`` with what the model wrote: behind the prompt of a decoder, as target of an encoder-decoder model.
+    """``example`` with what the model wrote: behind the prompt of a decoder, as target of an encoder-decoder
+    model.
 
-    ``meta["generated"]`` is ``[first, last + 1]`` position of what was written. The forward pass over the result is
-    teacher-forced: position t - 1 gives the scores token t was chosen by.
+    ``meta["generated"]`` is ``[first, last + 1]`` position of what was written. The forward pass over the
+    result is teacher-forced: position t - 1 gives the scores token t was chosen by.
     """
     _check_options(model, options)
     if model.config.is_encoder_decoder:
@@ -52,7 +53,8 @@ def _with_target(model: Any, tokenizer: Any, example: Example, options: dict[str
 
 
 def _continued_tokens(ids: list[int], tokenizer: Any, prompt_words: Any) -> Any:
-    """Tokens whose words count on from the prompt's; the continuation's own come from the marks in its pieces."""
+    """Tokens whose words count on from the prompt's; the continuation's own come from the marks in its
+    pieces."""
     tokens = tokens_from_ids(ids, tokenizer)
     if prompt_words is None or tokens.word_ids is None:
         return tokens
@@ -68,7 +70,8 @@ def _continued_tokens(ids: list[int], tokenizer: Any, prompt_words: Any) -> Any:
 def _check_options(model: Any, options: dict[str, Any]) -> None:
     if not hasattr(model, "generate") or not model.can_generate():
         raise FlowgraphError(
-            f"generate: {type(model).__name__} cannot write; load the model with a language head, for example by "
+            f"generate: {type(model).__name__} cannot write; load the model with a language head, for "
+            "example by "
             "AutoModelForCausalLM"
         )
     if options.get("num_return_sequences", 1) != 1:
@@ -79,7 +82,8 @@ def _check_room(model: Any, prompt: int, options: dict[str, Any]) -> None:
     limit, new = position_limit(model), options.get("max_new_tokens")
     if limit is not None and isinstance(new, int) and prompt + new > limit:
         raise FlowgraphError(
-            f"generate: a prompt of {prompt} tokens and {new} new ones are more than the model's {limit} positions; "
+            f"generate: a prompt of {prompt} tokens and {new} new ones are more than the model's {limit} "
+            "positions; "
             "lower max_new_tokens or shorten the prompt"
         )
 

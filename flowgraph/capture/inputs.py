@@ -1,7 +1,9 @@
-"""From what the user passes (texts, pairs, ready inputs) to examples without pads, and to batches of equal shape.
+"""From what the user passes (texts, pairs, ready inputs) to examples without pads, and to batches of equal
+shape.
 
-Pads are taken out before the model runs and examples of one length run together. So a pad can be neither node nor
-key, no absolute position is shifted, and a batch gives what its texts give one by one, whatever the model.
+Pads are taken out before the model runs and examples of one length run together. So a pad can be neither
+node nor key, no absolute position is shifted, and a batch gives what its texts give one by one, whatever the
+model.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from flowgraph.capture.vision import image_tokens
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 
 _IGNORED = frozenset(
-    ["labels", "offset_mapping", "special_tokens_mask", "overflow_to_sample_mapping", "length", "return_dict", "output_attentions", "output_hidden_states", "use_cache"]
+    [
+        "labels",
+        "offset_mapping",
+        "special_tokens_mask",
+        "overflow_to_sample_mapping",
+        "length",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "use_cache",
+    ]
 )
 """Entries of ready inputs that say nothing of what the model reads."""
 
@@ -85,7 +97,7 @@ def is_pair(text: Any) -> bool:
     return isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
 
 
-def examples_from_text(model: Any, tokenizer: Any, text: str | tuple[str, str], *, truncate: bool) -> Example:
+def examples_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool) -> Example:
     """One text, or one pair: source and target for an encoder-decoder model, two sentences otherwise."""
     if tokenizer is None:
         raise FlowgraphError(
@@ -107,7 +119,7 @@ def examples_from_text(model: Any, tokenizer: Any, text: str | tuple[str, str], 
     return Example(accepted(model, inputs), tokens, facts=facts)
 
 
-def _seq2seq_example(model: Any, tokenizer: Any, text: str | tuple[str, str], *, truncate: bool) -> Example:
+def _seq2seq_example(model: Any, tokenizer: Any, text: Any, *, truncate: bool) -> Example:
     if not is_pair(text):
         raise FlowgraphError(
             f"text: {type(model).__name__} is an encoder-decoder model; pass a pair (source, target), or "
@@ -145,8 +157,8 @@ def source_example(model: Any, tokenizer: Any, source: str, *, truncate: bool) -
 
 
 def shifted_right(labels: Sequence[int], model: Any, tokenizer: Any) -> tuple[list[int], bool]:
-    """The decoder's inputs for a target, the start token first and the closing end token left out; and whether the
-    start token had to be put there."""
+    """The decoder's inputs for a target, the start token first and the closing end token left out; and
+    whether the start token had to be put there."""
     start = model.config.decoder_start_token_id
     if start is None:
         start = getattr(getattr(model, "generation_config", None), "decoder_start_token_id", None)
@@ -164,7 +176,8 @@ def shifted_right(labels: Sequence[int], model: Any, tokenizer: Any) -> tuple[li
 def _check_not_blank(text: Any) -> None:
     if not isinstance(text, str):
         raise FlowgraphError(
-            f"text: {text!r} is a {type(text).__name__}; pass a string, a list of strings, a pair (source, target), "
+            f"text: {text!r} is a {type(text).__name__}; pass a string, a list of strings, a pair (source, "
+            "target), "
             "or a mapping of ready inputs"
         )
     if not text.strip():
@@ -187,7 +200,8 @@ def _encode(
         return encoding, None
     if not truncate:
         raise FlowgraphError(
-            f"text: {count} tokens, but the model reads at most {limit}; shorten the text or pass truncate=True"
+            f"text: {count} tokens, but the model reads at most {limit}; shorten the text or pass "
+            "truncate=True"
         )
     warnings.warn(f"text: cut from {count} to {limit} tokens", FlowgraphWarning, stacklevel=2)
     return call(truncation=True, max_length=limit), {"from": count, "to": limit}
@@ -212,7 +226,7 @@ def _word_ids(encoding: Any, index: int) -> list[int | None]:
     return [w + offset if s == 1 and w is not None else w for w, s in zip(words, sequences, strict=True)]
 
 
-# --- how long a text may be -----------------------------------------------------------------------------------
+# --- how long a text may be ---------------------------------------------------------------------------------
 
 _NO_LIMIT = 1_000_000
 """Tokenizers without a limit say a huge number."""
@@ -247,13 +261,14 @@ def _rows_before_first_position(model: Any) -> int:
     return 0
 
 
-# --- ready inputs ---------------------------------------------------------------------------------------------
+# --- ready inputs -------------------------------------------------------------------------------------------
 
 
 def examples_from_inputs(
     model: Any, tokenizer: Any, inputs: Mapping[str, Any], *, writes: bool = False
 ) -> list[Example]:
-    """One example a row of the batch, pads of either side taken out. ``writes``: the model generates the target."""
+    """One example a row of the batch, pads of either side taken out. ``writes``: the model generates the
+    target."""
     tensors = {
         name: _as_tensor(name, value)
         for name, value in inputs.items()
@@ -269,7 +284,8 @@ def examples_from_inputs(
     for name in ("input_ids", "decoder_input_ids"):
         if name in tensors and (tensors[name].ndim != 2 or tensors[name].shape[1] == 0):
             raise FlowgraphError(
-                f"text: {name} has shape {tuple(tensors[name].shape)}; pass (batch, tokens) with at least one token"
+                f"text: {name} has shape {tuple(tensors[name].shape)}; pass (batch, tokens) with at least "
+                "one token"
             )
     keep = _rows_to_keep(model, tokenizer, tensors)
     words = getattr(inputs, "word_ids", None) if getattr(inputs, "is_fast", False) else None
@@ -284,7 +300,8 @@ def _as_tensor(name: str, value: Any) -> Tensor:
         tensor = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise FlowgraphError(
-            f"text: input {name!r} is not a tensor ({error}); texts of unequal length need padding=True in the tokenizer"
+            f"text: input {name!r} is not a tensor ({error}); texts of unequal length need padding=True in "
+            "the tokenizer"
         ) from None
     if tensor.ndim == 0:
         raise FlowgraphError(f"text: input {name!r} has no axes; give it a batch axis first")
@@ -297,7 +314,8 @@ def _check_decoder_inputs(model: Any, tensors: Mapping[str, Tensor]) -> None:
         and not {"decoder_input_ids", "decoder_inputs_embeds"} & tensors.keys()
     ):
         raise FlowgraphError(
-            f"text: {type(model).__name__} is an encoder-decoder model; ready inputs need decoder_input_ids as well"
+            f"text: {type(model).__name__} is an encoder-decoder model; ready inputs need decoder_input_ids "
+            "as well"
         )
 
 

@@ -1,8 +1,9 @@
 """The attention function registered with transformers, and the hooks that go with it.
 
 Transformers routes attention through a table of functions. Ours hands every call on to the
-``eager_attention_forward`` of the calling module's own modeling file, so weights and outputs are the model's own bit for
-bit, soft caps, sinks, windows and position biases included; what passes by is noted for the block it belongs to.
+``eager_attention_forward`` of the calling module's own modeling file, so weights and outputs are the model's
+own bit for bit, soft caps, sinks, windows and position biases included; what passes by is noted for the
+block it belongs to.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Recorder:
     ) -> None:
         if weights is None:
             raise FlowgraphError(
-                f"model: the attention of {type(module).__name__} gave no weights, so there is nothing to trace"
+                f"model: the attention of {type(module).__name__} gave no weights, so there is nothing to "
+                "trace"
             )
         if not self._frames:
             raise FlowgraphError(
@@ -121,7 +123,8 @@ _active: ContextVar[Recorder | None] = ContextVar("flowgraph_recorder", default=
 
 
 def eager_forward_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The ``eager_attention_forward`` of the file that defines the class of ``module`` (or a class it derives from)."""
+    """The ``eager_attention_forward`` of the file that defines the class of ``module`` (or a class it
+    derives from)."""
     for cls in type(module).__mro__:
         function = getattr(sys.modules.get(cls.__module__), "eager_attention_forward", None)
         if function is not None:
@@ -183,7 +186,9 @@ def uncompiled(model: nn.Module) -> Iterator[None]:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    wrapped = type(module).__name__ == "OptimizedModule" or hasattr(module.forward, "_torchdynamo_orig_callable")
+    wrapped = type(module).__name__ == "OptimizedModule" or hasattr(
+        module.forward, "_torchdynamo_orig_callable"
+    )
     return wrapped or getattr(module, "_compiled_call_impl", None) is not None
 
 

@@ -31,8 +31,9 @@ class Adapter:
     split: Callable[[Any, Tensor], Tensor]
     """``split(attention module, that output (B, T, ...)) -> (B, H_kv, T, d)``."""
     in_mask: str | None = None
-    """A bias the model has put into the mask already, by the keyword it comes in again. Fused attention reads the mask
-    alone, while the module's eager code adds the bias once more: set to zero unless the model itself runs eager."""
+    """A bias the model has put into the mask already, by the keyword it comes in again. Fused attention
+    reads the mask alone, while the module's eager code adds the bias once more: set to zero unless the model
+    itself runs eager."""
 
 
 @dataclass(frozen=True)

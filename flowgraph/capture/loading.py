@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ from flowgraph.errors import FlowgraphError
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 
-def load(name: str | os.PathLike[str], *, generate: bool = False) -> tuple[Any, Any]:
-    """Model (with its language head if it is to generate) and tokenizer (None for a model that reads no text)."""
+def load(
+    name: str | os.PathLike[str], *, generate: bool = False, auto: Callable[[Any], str] | None = None
+) -> tuple[Any, Any]:
+    """Model (with its language head if it is to generate) and tokenizer (None for a model that reads no
+    text). ``auto`` chooses the auto class of transformers for a configuration instead, by name."""
     place = _place(name)
     config = _attempt(place, "configuration", _load_config, place)
-    model = _attempt(place, "weights", _load_model, place, config, generate)
+    chosen = _auto_class(config, generate) if auto is None else auto(config)
+    model = _attempt(place, "weights", _load_model, place, config, chosen)
     return model.eval(), _load_tokenizer(place)
 
 
@@ -34,11 +39,13 @@ def _place(name: str | os.PathLike[str]) -> str:
         )
     if not (folder / "config.json").is_file():
         raise FlowgraphError(
-            f"model: folder {text} has no config.json, so it holds no model; pass a folder saved by save_pretrained"
+            f"model: folder {text} has no config.json, so it holds no model; pass a folder saved by "
+            "save_pretrained"
         )
     if not any((folder / file).is_file() for file in _WEIGHTS):
         raise FlowgraphError(
-            f"model: folder {text} has no model.safetensors; other weight formats run code when they are read, so load such a "
+            f"model: folder {text} has no model.safetensors; other weight formats run code when they are "
+            "read, so load such a "
             "model yourself and save it with save_pretrained"
         )
     return str(folder)
@@ -63,7 +70,10 @@ def _explain(place: str, what: str, error: Exception) -> str:
     first = text.split(". ")[0][:200]
     if Path(place).is_dir():
         return f"model: the {what} in {place} cannot be loaded: {first}"
-    return f"model: {place} cannot be fetched ({first}); check the name and the network, or pass a folder that holds the model"
+    return (
+        f"model: {place} cannot be fetched ({first}); check the name and the network, or pass a folder that "
+        "holds the model"
+    )
 
 
 def _load_config(place: str) -> Any:
@@ -72,13 +82,17 @@ def _load_config(place: str) -> Any:
     return AutoConfig.from_pretrained(place, trust_remote_code=False)
 
 
-def _load_model(place: str, config: Any, generate: bool) -> Any:
-    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+def _auto_class(config: Any, generate: bool) -> str:
+    if not generate:
+        return "AutoModel"
+    return "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
 
-    auto: Any = AutoModel
-    if generate:
-        auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-    return auto.from_pretrained(place, config=config, use_safetensors=True, trust_remote_code=False)
+
+def _load_model(place: str, config: Any, auto: str) -> Any:
+    import transformers
+
+    loader = getattr(transformers, auto)
+    return loader.from_pretrained(place, config=config, use_safetensors=True, trust_remote_code=False)
 
 
 def _load_tokenizer(place: str) -> Any:

@@ -57,7 +57,8 @@ def batch_limit(one: int, limit: int, tokens: int, most: int = 32) -> int:
     """How many texts of this length fit at once; an error with the numbers where one does not."""
     if one > limit:
         raise FlowgraphError(
-            f"max_memory: {tokens} tokens take about {human(one)}, more than the limit of {human(limit)}; shorten the "
+            f"max_memory: {tokens} tokens take about {human(one)}, more than the limit of {human(limit)}; "
+            "shorten the "
             f"text (truncate=True), ask for fewer kinds, or pass a larger max_memory"
         )
     return max(1, min(most, limit // one))

@@ -1,8 +1,8 @@
 """What one layer of a forward pass leaves behind: the input of every edge kind.
 
 Axes: ``H`` query heads, ``Tq`` queries, ``Tk`` keys (``Tq = Tk = T`` in self-attention), ``D`` model width,
-``d`` head width. A record holds one example with its pads removed, as torch tensors in the model's dtype and on
-its device, and lives only until the edge kinds have reduced it.
+``d`` head width. A record holds one example with its pads removed, as torch tensors in the model's dtype and
+on its device, and lives only until the edge kinds have reduced it.
 """
 
 from __future__ import annotations

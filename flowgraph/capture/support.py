@@ -18,7 +18,8 @@ _NORM = FrozenNorm(gain=_THERE, bias=None, sigma=_THERE, centred=True)
 def supported_kinds(model: Any, hybrid: str = "error") -> dict[str, str | None]:
     """Edge kind -> None where it works for ``model`` (loaded), else the reason why not.
 
-    A model that cannot be traced at all has the same reason for every kind; ``hybrid`` as in ``flowgraph.trace``.
+    A model that cannot be traced at all has the same reason for every kind; ``hybrid`` as in
+    ``flowgraph.trace``.
     """
     try:
         found = survey(model, hybrid)
@@ -47,7 +48,7 @@ def _sketch(block: Any, missing: dict[str, str], number: int) -> LayerRecord:
         name: None if name in missing else _THERE
         for name in ("values", "output_weight", "stream", "attention_output", "block_output")
     }
-    norms = {
+    norms: dict[str, Any] = {
         name: None if name in missing else _NORM for name in ("branch_norm", "attention_norm", "output_norm")
     }
     return LayerRecord(

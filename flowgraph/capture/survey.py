@@ -1,4 +1,5 @@
-"""What a model is made of, before it runs: its blocks, which stack each is in, what cannot be traced and why."""
+"""What a model is made of, before it runs: its blocks, which stack each is in, what cannot be traced and
+why."""
 
 from __future__ import annotations
 
@@ -115,12 +116,14 @@ def _numbered(
 
 
 def _check_stacks(model: Any, paths: list[str], seq2seq: bool) -> None:
-    """One stack of layers, or an encoder's and a decoder's; a model of several towers leaves the choice open."""
+    """One stack of layers, or an encoder's and a decoder's; a model of several towers leaves the choice
+    open."""
     stacks = list(dict.fromkeys(re.sub(r"\.\d+(?=\.|$)", "", path) for path in paths))
     if len(stacks) > (2 if seq2seq else 1):
         towers = " or ".join(f"model.{stack.rsplit('.', 2)[0]}" for stack in stacks)
         raise FlowgraphError(
-            f"model: {type(model).__name__} has {len(stacks)} stacks of layers ({', '.join(stacks)}); pass the one "
+            f"model: {type(model).__name__} has {len(stacks)} stacks of layers ({', '.join(stacks)}); pass "
+            "the one "
             f"to trace, {towers}"
         )
 
@@ -129,7 +132,8 @@ def _refuse_hybrid(model: Any, mixers: list[tuple[int, str]]) -> NoReturn:
     kinds = " and ".join(dict.fromkeys(mixer for _, mixer in mixers))
     layers = ", ".join(str(number) for number, _ in mixers)
     raise FlowgraphError(
-        f"model: {type(model).__name__} has layers without attention ({kinds}: layer {layers}), which mix tokens in a "
+        f"model: {type(model).__name__} has layers without attention ({kinds}: layer {layers}), which mix "
+        "tokens in a "
         "way no attention graph shows; pass hybrid='skip' to pass over them"
     )
 
@@ -139,7 +143,8 @@ def _why_no_blocks(model: nn.Module) -> str:
     if not any("attention" in type(m).__name__.lower() for m in model.modules()):
         return f"model: {name} has no attention, so there is nothing to trace"
     return (
-        f"model: {name} is not among the architectures flowgraph knows, so it could misread where its blocks keep "
+        f"model: {name} is not among the architectures flowgraph knows, so it could misread where its blocks "
+        "keep "
         f"their values, projections and norms; known are {', '.join(known_families())}"
     )
 

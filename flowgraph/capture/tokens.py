@@ -50,7 +50,8 @@ def named_tokens(names: Sequence[str], special: Sequence[bool] | None = None) ->
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Ids of tokens that frame a text. Unknown and mask tokens stand for a word, unless they double as a frame."""
+    """Ids of tokens that frame a text. Unknown and mask tokens stand for a word, unless they double as a
+    frame."""
     frame = {getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "cls", "sep", "pad")}
     words = {getattr(tokenizer, f"{name}_token_id", None) for name in ("unk", "mask")}
     return frozenset(set(tokenizer.all_special_ids) - (words - frame))
@@ -85,7 +86,8 @@ def is_byte_level(tokenizer: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _byte_alphabet() -> dict[str, int]:
-    """Character -> byte of GPT-2's alphabet: printable bytes are themselves, the others count up from U+0100."""
+    """Character -> byte of GPT-2's alphabet: printable bytes are themselves, the others count up from
+    U+0100."""
     printable = [
         *range(ord("!"), ord("~") + 1),
         *range(ord("¡"), ord("¬") + 1),

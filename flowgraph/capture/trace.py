@@ -1,4 +1,5 @@
-"""What a forward pass left behind, reduced to mixing matrices: plain arrays, tokens and facts; saved and loaded.
+"""What a forward pass left behind, reduced to mixing matrices: plain arrays, tokens and facts; saved and
+loaded.
 
 Needs neither torch nor transformers.
 """
@@ -44,32 +45,36 @@ class Trace(Mapping[str, Arrays]):
     """Mixing matrices of one text (or image), by edge kind.
 
     **One stack of layers** (an encoder, a decoder, a vision tower): ``trace[kind]`` is ``(L, T, T)``, or
-    ``(L, H, T, T)`` where heads were kept (``heads="each"``); row = query. ``tokens`` name the T positions and every
-    ``target_...`` field is None.
+    ``(L, H, T, T)`` where heads were kept (``heads="each"``); row = query. ``tokens`` name the T positions
+    and every ``target_...`` field is None.
 
-    **Encoder-decoder**: ``trace[kind]`` is a mapping with ``encoder`` (Le, Ts, Ts), ``decoder`` (Ld, Tt, Tt) and
-    ``cross`` (Ld, Tt, Ts), each with an axis H after the first where heads were kept. ``tokens`` (and ``raw_tokens``,
-    ``token_ids``, ``word_ids``, ``special``) are the source's, Ts long; ``target_tokens`` (and ``target_...``) the
-    decoder's *inputs*, Tt long, the start token first: position t reads target token t and gives the scores of token
-    t + 1. ``meta["layers"]``, ``meta["layer_numbers"]`` and ``meta["row_mass"]`` are then mappings with the same three
-    keys, ``meta["causal"]`` speaks of the decoder, and ``extras`` hold mappings too.
+    **Encoder-decoder**: ``trace[kind]`` is a mapping with ``encoder`` (Le, Ts, Ts), ``decoder`` (Ld, Tt, Tt)
+    and ``cross`` (Ld, Tt, Ts), each with an axis H after the first where heads were kept. ``tokens`` (and
+    ``raw_tokens``, ``token_ids``, ``word_ids``, ``special``) are the source's, Ts long; ``target_tokens``
+    (and ``target_...``) the decoder's *inputs*, Tt long, the start token first: position t reads target
+    token t and gives the scores of token t + 1. ``meta["layers"]``, ``meta["layer_numbers"]`` and
+    ``meta["row_mass"]`` are then mappings with the same three keys, ``meta["causal"]`` speaks of the
+    decoder, and ``extras`` hold mappings too.
 
-    **A decoder with cross-attention whose encoder is not in the model**: as before with ``decoder`` and ``cross``
-    alone; ``tokens`` are the decoder's own, ``target_tokens`` is None, and the columns of ``cross`` have no names.
+    **A decoder with cross-attention whose encoder is not in the model**: as before with ``decoder`` and
+    ``cross`` alone; ``tokens`` are the decoder's own, ``target_tokens`` is None, and the columns of
+    ``cross`` have no names.
 
     Arrays keep the precision the kind was computed in (float32 for attention, at least) and are read-only.
     """
 
     arrays: Mapping[str, Arrays]
     tokens: tuple[str, ...]
-    """Readable tokens: decoded where the piece is whole characters, no mark of word starts or continuations."""
+    """Readable tokens: decoded where the piece is whole characters, no mark of word starts or
+    continuations."""
     raw_tokens: tuple[str, ...]
     """Tokens as the vocabulary spells them; equal to ``tokens`` where there is no tokenizer."""
     meta: Mapping[str, Any]
-    """Plain values: ``model``, ``model_type``, ``text``, ``dtype``, ``heads``, ``num_heads``, ``layers``, ``layer_numbers``
-    (the model's own, from 1), ``causal``, ``kinds`` (name -> ``holds_residual``, ``rows_sum_to_one``), ``versions``; where they
-    apply ``row_mass`` (L, T, mean over heads, of attention rows that miss some), ``truncated``, ``generated`` (first and
-    last + 1 position of what the model wrote), ``image`` (rows, columns, prefix tokens), ``skipped_layers``."""
+    """Plain values: ``model``, ``model_type``, ``text``, ``dtype``, ``heads``, ``num_heads``, ``layers``,
+    ``layer_numbers`` (the model's own, from 1), ``causal``, ``kinds`` (name -> ``holds_residual``,
+    ``rows_sum_to_one``), ``versions``; where they apply ``row_mass`` (L, T, mean over heads, of attention
+    rows that miss some), ``truncated``, ``generated`` (first and last + 1 position of what the model wrote),
+    ``image`` (``rows``, ``columns``, ``prefix`` tokens before them, ``patch`` size), ``skipped_layers``."""
     token_ids: tuple[int, ...] | None = None
     word_ids: tuple[int | None, ...] | None = None
     """Number of the word a token belongs to, None for special tokens; a second sentence counts on."""
@@ -124,8 +129,8 @@ class Trace(Mapping[str, Arrays]):
     def save(self, path: str | PathLike[str]) -> None:
         """Write a safetensors file: arrays as they are, the rest as JSON in its header. No pickle.
 
-        Written beside ``path`` and renamed, so an old file survives a failure. Raises ``FlowgraphError`` where the
-        file cannot be written.
+        Written beside ``path`` and renamed, so an old file survives a failure. Raises ``FlowgraphError``
+        where the file cannot be written.
         """
         from safetensors.numpy import save
 
@@ -151,7 +156,8 @@ class Trace(Mapping[str, Arrays]):
         try:
             if header["format"] != FORMAT:
                 raise FlowgraphError(
-                    f"path: {path} has trace format {header['format']}, this flowgraph reads {FORMAT}; update flowgraph"
+                    f"path: {path} has trace format {header['format']}, this flowgraph reads {FORMAT}; "
+                    "update flowgraph"
                 )
             edges = _nested("edges", tensors)
             known = {f.name for f in fields(cls)}
@@ -173,7 +179,8 @@ class Trace(Mapping[str, Arrays]):
 
 
 def _flat(prefix: str, arrays: Mapping[str, Arrays]) -> dict[str, np.ndarray]:
-    """Arrays by ``prefix/kind`` or ``prefix/kind/part``; no kind's name holds a slash that matters, since it comes between."""
+    """Arrays by ``prefix/kind`` or ``prefix/kind/part``; no kind's name holds a slash that matters, since it
+    comes between."""
     flat = {}
     for kind, value in arrays.items():
         if isinstance(value, Mapping):

@@ -21,13 +21,15 @@ def check_mask(record: LayerRecord) -> None:
     """Raise ``FlowgraphError`` unless weights are finite, and 0 where the key is masked."""
     if not bool(torch.isfinite(record.weights).all()):
         raise FlowgraphError(
-            f"model: attention of layer {record.layer} holds NaN or infinity; check its weights and its precision"
+            f"model: attention of layer {record.layer} holds NaN or infinity; check its weights and its "
+            "precision"
         )
     leaks = ((record.weights != 0) & ~record.visible).nonzero()
     if len(leaks):
         head, query, key = leaks[0].tolist()
         raise FlowgraphError(
-            f"model: layer {record.layer}, head {head}: position {query} attends to position {key}, which its mask "
+            f"model: layer {record.layer}, head {head}: position {query} attends to position {key}, which "
+            "its mask "
             f"hides ({len(leaks)} such weights in this layer)"
         )
 
@@ -35,8 +37,8 @@ def check_mask(record: LayerRecord) -> None:
 def check_record(record: LayerRecord) -> None:
     """Raise ``FlowgraphError`` naming the layer where a record does not explain what the model computed.
 
-    Parts plus biases give the module's outputs (:func:`flowgraph.mixing.check_decomposition`), and the re-run of the
-    block on its own attention output gives its own output.
+    Parts plus biases give the module's outputs (:func:`flowgraph.mixing.check_decomposition`), and the
+    re-run of the block on its own attention output gives its own output.
     """
     mixing.check_decomposition(record)
     if record.rerun is None or record.attention_output is None or record.block_output is None:
@@ -47,6 +49,7 @@ def check_record(record: LayerRecord) -> None:
     allowed = _ROUNDING[record.block_output.dtype] * max(1.0, float(given.abs().max()))
     if not float(off.max()) <= allowed:
         raise FlowgraphError(
-            f"verify: layer {record.layer}, position {int(off.argmax())}: the block run again differs from its own "
+            f"verify: layer {record.layer}, position {int(off.argmax())}: the block run again differs from "
+            "its own "
             f"output by {float(off.max()):.3g} (allowed {allowed:.3g}); flowgraph would misread this model"
         )

@@ -25,7 +25,8 @@ def prefix_tokens(config: Any) -> tuple[str, ...]:
 
 
 def image_tokens(config: Any, pixels: Tensor) -> tuple[Tokens, dict[str, Any]]:
-    """Tokens ``[CLS]``, ..., ``patch row,column`` of one image (1, C, height, width), and what goes into ``meta``."""
+    """Tokens ``[CLS]``, ..., ``patch row,column`` of one image (1, C, height, width), and what goes into
+    ``meta``."""
     if pixels.ndim != 4:
         raise FlowgraphError(
             f"text: pixel_values has shape {tuple(pixels.shape)}; pass (batch, channels, height, width)"

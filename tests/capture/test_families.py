@@ -62,7 +62,8 @@ def records():
     mixing.unregister("kept")
 
 
-# falcon-rw: transformers' eager code adds ALiBi to the scores and, with the mask, once more; see the test below
+# falcon-rw: transformers' eager code adds ALiBi to the scores and, with the mask, once more; see the test
+# below
 @pytest.mark.parametrize("family", [f for f in FAMILIES if f != "falcon-rw"])
 def test_rows_are_those_of_the_models_own_eager_attention_bit_for_bit(family):
     model, _ = tiny(family)
@@ -261,9 +262,13 @@ def test_traces_say_what_they_hold(family, tmp_path):
     arrays = parts_of(result["attention"])
     main = arrays.get("encoder", arrays.get("self"))
     assert len(result.tokens) == len(result.raw_tokens) == main.shape[-1]
-    assert result.meta["causal"] == (family in models.DECODERS or not {"self"} >= set(arrays) or family in HYBRIDS)
+    assert result.meta["causal"] == (
+        family in models.DECODERS or not {"self"} >= set(arrays) or family in HYBRIDS
+    )
     layers = result.meta["layers"]
-    assert (layers if isinstance(layers, dict) else {"self": layers}) == {p: len(a) for p, a in arrays.items()}
+    assert (layers if isinstance(layers, dict) else {"self": layers}) == {
+        p: len(a) for p, a in arrays.items()
+    }
     result.save(tmp_path / "trace.safetensors")
     again = type(result).load(tmp_path / "trace.safetensors")
     assert again.meta == result.meta

@@ -33,7 +33,7 @@ def attentions(model, **inputs):
         return torch.cat(model(**inputs, output_attentions=True).attentions).numpy()
 
 
-# --- what comes back ------------------------------------------------------------------------------------------
+# --- what comes back ----------------------------------------------------------------------------------------
 
 
 def test_embedded_model_rows_are_bitwise_those_of_its_own_eager_attention():
@@ -102,7 +102,7 @@ def test_several_kinds_in_one_pass(bert):
     np.testing.assert_array_equal(result["attention"], trace(model, tokenizer, TEXT)["attention"])
 
 
-# --- texts, lists, pairs, ready inputs --------------------------------------------------------------------------
+# --- texts, lists, pairs, ready inputs ----------------------------------------------------------------------
 
 
 def test_a_list_equals_its_texts_one_by_one_in_their_order(bert):
@@ -125,11 +125,13 @@ def test_texts_of_one_length_run_together(bert):
 
 def test_real_model_batched_equals_single():
     model, tokenizer = models.embedded()
-    texts = ["Short.", "A somewhat longer sentence, with a comma.", "The keys to the cabinet are on the table."]
+    texts = [
+        "Short.",
+        "A somewhat longer sentence, with a comma.",
+        "The keys to the cabinet are on the table.",
+    ]
     for text, result in zip(texts, trace(model, tokenizer, texts), strict=True):
-        np.testing.assert_allclose(
-            result["attention"], trace(model, tokenizer, text)["attention"], atol=5e-6
-        )
+        np.testing.assert_allclose(result["attention"], trace(model, tokenizer, text)["attention"], atol=5e-6)
 
 
 def test_sentence_pair(bert):
@@ -150,7 +152,9 @@ def test_tokenizer_batches_padded_on_either_side_equal_single_texts(family, side
     tokenizer.padding_side = side
     texts = ["the cat sat on the mat", "a dog runs"]
     try:
-        batch = tokenizer(texts, padding=True, return_tensors="pt", return_token_type_ids=family != "distilbert")
+        batch = tokenizer(
+            texts, padding=True, return_tensors="pt", return_token_type_ids=family != "distilbert"
+        )
     finally:
         tokenizer.padding_side = "right"
     assert (batch["attention_mask"] == 0).any()
@@ -226,7 +230,10 @@ def test_a_task_head_does_not_matter():
         ({}, "mapping of ready inputs is empty"),
         ({"input_ids": torch.zeros(1, 0, dtype=torch.long)}, "at least one token"),
         ({"input_ids": [[1, 2], [3]]}, "'input_ids' is not a tensor.*padding=True"),
-        ({"input_ids": torch.ones(2, 3, dtype=torch.long), "token_type_ids": torch.ones(1, 3)}, "do not agree"),
+        (
+            {"input_ids": torch.ones(2, 3, dtype=torch.long), "token_type_ids": torch.ones(1, 3)},
+            "do not agree",
+        ),
         (
             {"input_ids": token_ids(4), "attention_mask": torch.tensor([[1, 0, 1, 1]])},
             "hole between its first and its last",
@@ -272,7 +279,9 @@ def test_max_memory_is_checked_before_the_model_runs(bert):
     model, tokenizer = bert
     ran = []
     model.register_forward_pre_hook(lambda *_: ran.append(1))
-    with pytest.raises(FlowgraphError, match=r"max_memory: 12 tokens take about .* KiB, more than .* 1.0 KiB"):
+    with pytest.raises(
+        FlowgraphError, match=r"max_memory: 12 tokens take about .* KiB, more than .* 1.0 KiB"
+    ):
         trace(model, tokenizer, TEXT, max_memory=1024)
     assert not ran
     trace(model, tokenizer, TEXT, max_memory="1 GiB")
@@ -322,7 +331,7 @@ def test_model_outside_the_table_is_refused_with_what_is_known():
 
     small = {k: v for k, v in models.SMALL.items() if k != "vocab_size"}
     model = CanineModel(CanineConfig(**small))
-    with pytest.raises(FlowgraphError, match="CanineModel is not among the architectures.*albert, .*bert"):
+    with pytest.raises(FlowgraphError, match=r"CanineModel is not among the architectures.*albert, .*bert"):
         trace(model, None, model_inputs("bert"))
 
 
@@ -364,7 +373,7 @@ def test_nan_in_the_weights_of_the_model(bert):
         trace(model, tokenizer, TEXT)
 
 
-# --- names and folders ----------------------------------------------------------------------------------------
+# --- names and folders --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -397,7 +406,7 @@ def test_folder_without_a_model(tmp_path, folder):
 
 def test_damaged_weights_give_one_line(folder):
     (folder / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(FlowgraphError, match="model: the weights in .* cannot be loaded") as caught:
+    with pytest.raises(FlowgraphError, match=r"model: the weights in .* cannot be loaded") as caught:
         trace(folder, None, TEXT)
     assert "\n" not in str(caught.value)
 
@@ -407,7 +416,7 @@ def test_code_from_the_hub_is_never_run(folder):
         '{"model_type": "made_up", "auto_map": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"}}'
     )
     (folder / "evil.py").write_text("raise SystemExit('it ran')")
-    with pytest.raises(FlowgraphError, match="needs code from the hub.*pass the loaded model"):
+    with pytest.raises(FlowgraphError, match=r"needs code from the hub.*pass the loaded model"):
         trace(folder, None, TEXT)
 
 
@@ -417,7 +426,7 @@ def test_name_that_cannot_be_fetched_gives_one_line():
     assert "\n" not in str(caught.value)
 
 
-# --- wrapped, compiled, packed ----------------------------------------------------------------------------------
+# --- wrapped, compiled, packed ------------------------------------------------------------------------------
 
 
 def test_compiled_models_run_as_written(bert):
@@ -436,7 +445,9 @@ def test_compiled_models_run_as_written(bert):
 def test_blocks_that_do_not_run_are_an_error(bert):
     model, tokenizer = bert
     model.encoder.layer[1].forward = lambda hidden, *_, **__: hidden
-    with pytest.raises(FlowgraphError, match=r"1 of 3 blocks gave no attention \(the first is encoder\.layer\.1\)"):
+    with pytest.raises(
+        FlowgraphError, match=r"1 of 3 blocks gave no attention \(the first is encoder\.layer\.1\)"
+    ):
         trace(model, tokenizer, TEXT)
 
 
@@ -444,7 +455,9 @@ def test_adapters_count_in_the_output_projection():
     peft = pytest.importorskip("peft", reason="peft is not installed")
     model, tokenizer = tiny("bert")
     plain = trace(model, tokenizer, TEXT, edges="norm")
-    settings = peft.LoraConfig(r=2, target_modules=["dense", "value"], init_lora_weights=False, lora_dropout=0.5)
+    settings = peft.LoraConfig(
+        r=2, target_modules=["dense", "value"], init_lora_weights=False, lora_dropout=0.5
+    )
     wrapped = peft.get_peft_model(model, settings)
     result = trace(wrapped, tokenizer, TEXT, edges=["norm", "norm-residual-ln", "value-zeroing"], verify=True)
     assert np.abs(result["norm"] - plain["norm"]).max() > 1e-2
@@ -481,7 +494,7 @@ def test_projection_that_cannot_be_read_is_refused_by_name(bert):
         del packed.in_features
         layer.attention.output.dense = packed
     trace(model, tokenizer, TEXT, edges="attention")
-    with pytest.raises(FlowgraphError, match="'norm' needs the output weight.*a Packed"):
+    with pytest.raises(FlowgraphError, match=r"'norm' needs the output weight.*a Packed"):
         trace(model, tokenizer, TEXT, edges="norm")
 
 
@@ -490,7 +503,7 @@ def test_weights_that_are_not_in_memory(bert):
         trace(bert[0].to("meta"), bert[1], TEXT)
 
 
-# --- checks that can fail ------------------------------------------------------------------------------------
+# --- checks that can fail -----------------------------------------------------------------------------------
 
 
 def test_verify_objects_to_a_module_that_does_more_than_its_layout_says(bert):
@@ -511,7 +524,7 @@ def test_verify_objects_to_a_feed_forward_part_with_a_memory(bert):
         return output + 0.01 * len(calls)
 
     model.encoder.layer[0].intermediate.register_forward_hook(drift)
-    with pytest.raises(FlowgraphError, match="verify: layer 1.* run again"):
+    with pytest.raises(FlowgraphError, match=r"verify: layer 1.* run again"):
         trace(model, tokenizer, TEXT, verify=True)
 
 

@@ -1,0 +1,162 @@
+"""The forward pass: every block's records reduced by the edge kinds as soon as the block is done, then
+dropped."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flowgraph import mixing
+from flowgraph.capture import inputs as reading
+from flowgraph.capture import memory
+from flowgraph.capture.architectures import find_blocks
+from flowgraph.capture.build import FrameReader
+from flowgraph.capture.interface import Frame, our_attention, recording
+from flowgraph.capture.record import LayerRecord
+from flowgraph.capture.support import why_not
+from flowgraph.capture.survey import Survey, text_config
+from flowgraph.capture.verify import check_mask, check_record
+from flowgraph.errors import FlowgraphError
+from flowgraph.mixing import EdgeKind, Heads
+
+
+@dataclass
+class Layers:
+    """What one example has gathered in one stack, layer after layer."""
+
+    arrays: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    extras: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    mass: list[np.ndarray] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    causal: bool = True
+    heads: int = 0
+
+    def add(self, record: LayerRecord, number: int, kinds: Sequence[EdgeKind], heads: Heads) -> None:
+        for into, found in zip(
+            (self.arrays, self.extras), mixing.reduce_record(record, kinds, heads), strict=True
+        ):
+            for name, tensor in found.items():
+                into.setdefault(name, []).append(_as_numpy(tensor))
+        self.mass.append(_as_numpy(record.weights.sum(-1, dtype=torch.float64).mean(0)))
+        self.numbers.append(number)
+        self.causal &= not bool(record.visible.triu(1).any())
+        self.heads = record.num_heads
+
+    @property
+    def queries(self) -> int:
+        return len(self.mass[0])
+
+
+def _as_numpy(tensor: Tensor) -> np.ndarray:
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        tensor = tensor.float()  # NumPy has no bfloat16
+    return tensor.detach().cpu().numpy()
+
+
+@dataclass
+class Job:
+    """What to compute on which model."""
+
+    model: Any
+    survey: Survey
+    kinds: tuple[EdgeKind, ...]
+    heads: Heads
+    limit: int
+    verify: bool
+
+    def __post_init__(self) -> None:
+        mixing.check_heads(
+            self.kinds, self.heads, getattr(text_config(self.model), "num_attention_heads", None)
+        )
+
+    def run(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
+        """What every example gathered, by stack of layers."""
+        self._check_kinds(examples)
+        most = min(self._batch_limit(example) for example in examples)
+        gathered: dict[int, dict[str, Layers]] = {}
+        for group in reading.batches(examples, most):
+            together = self._forward([examples[index] for index in group])
+            gathered.update(zip(group, together, strict=True))
+        return [gathered[index] for index in range(len(examples))]
+
+    def _check_kinds(self, examples: Sequence[reading.Example]) -> None:
+        crossed = self.survey.seq2seq or any("encoder_hidden_states" in e.inputs for e in examples)
+        for kind in self.kinds:
+            if (reason := why_not(kind, self.survey, crossed)) is not None:
+                raise FlowgraphError(f"edges: {reason}")
+
+    def _batch_limit(self, example: reading.Example) -> int:
+        tokens = example.longest
+        config = text_config(self.model)
+        one = memory.estimate(
+            tokens=tokens,
+            heads=getattr(config, "num_attention_heads", None) or 1,
+            layers=self.survey.num_calls,
+            width=getattr(config, "hidden_size", None) or 1,
+            itemsize=dtype_of(self.model).itemsize,
+            kinds=len(self.kinds),
+            each=self.heads == "each",
+        )
+        return memory.batch_limit(one, self.limit, tokens)
+
+    def _forward(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
+        """One pass over texts of one length."""
+        gathered: list[dict[str, Layers]] = [{} for _ in examples]
+
+        def reduce(frame: Frame) -> None:
+            reader = FrameReader(frame)
+            for call in frame.calls:
+                stack = "cross" if reader.part(call) == "cross" else frame.at.stack
+                for example, stacks in enumerate(gathered):
+                    layers = stacks.setdefault(stack, Layers())
+                    count = len(layers.numbers) + 1
+                    record = reader.record(call, count, example)
+                    check_mask(record)
+                    if self.verify:
+                        check_record(record)
+                    layers.add(record, self.survey.number(frame.at, count), self.kinds, self.heads)
+
+        runner = _without_heads(self.model)
+        batch: dict[str, Any] = reading.stack(examples, device_of(self.model), dtype_of(self.model))
+        if "use_cache" in inspect.signature(runner.forward).parameters:
+            batch["use_cache"] = False
+        with recording(self.survey.blocks, reduce) as recorder, our_attention(self.model):
+            runner(**batch)
+        self._check_all_ran(recorder.finished, gathered[0])
+        return gathered
+
+    def _check_all_ran(self, finished: set[str], stacks: Mapping[str, Layers]) -> None:
+        silent = [block.path for block in self.survey.blocks if block.path not in finished]
+        if silent:
+            raise FlowgraphError(
+                f"model: {len(silent)} of {len(self.survey.blocks)} blocks gave no attention (the first is "
+                f"{silent[0]}); a "
+                "compiled model keeps its old code: pass the model as it was before torch.compile"
+            )
+        ran = sum(len(layers.numbers) for stack, layers in stacks.items() if stack != "cross")
+        if ran != self.survey.num_calls:
+            raise FlowgraphError(
+                f"model: {ran} attention calls where its layers make {self.survey.num_calls}; flowgraph "
+                "would pair layers wrongly"
+            )
+
+
+def _without_heads(model: Any) -> Any:
+    """The part of ``model`` under its task heads, which need not run."""
+    base = getattr(model, "base_model", model)
+    inside = {id(module) for module in base.modules()}
+    return base if all(id(module) in inside for _, module, _ in find_blocks(model)) else model
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
