@@ -1,0 +1,82 @@
+"""How much each token matters to the model's own score: by blanking it out, and by gradients.
+
+Blank-out: ``|score(text) - score(text with token j replaced)|``. Gradients ``g`` (T, D) of the score with respect to the
+input embeddings ``x`` (T, D): ``|Σ_d g|``, ``|Σ_d g x|`` and ``‖g‖₂`` (Abnar & Zuidema 2020, sections 4 and 5;
+10.18653/v1/2020.acl-main.385).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+
+from flowgraph.errors import FlowgraphError
+from flowgraph.evaluation.questions import Question
+
+AGAINST = ("blank-out", "gradient", "gradient-input", "gradient-norm")
+"""What relevance is compared with, by name."""
+
+
+def blanked_scores(
+    model: Any, question: Question, blanked: np.ndarray, blank: int, batch_size: int = 512
+) -> np.ndarray:
+    """Scores of versions of one text: ``blanked`` (R, T) bool, True where a token is replaced by ``blank`` -> (R,).
+
+    Versions have one length, so they run as one batch, of ``batch_size`` rows at most.
+    """
+    which = torch.as_tensor(blanked, device=question.ids.device)
+    scores = []
+    with torch.no_grad():
+        for rows in which.split(batch_size):
+            inputs = {name: t.expand(len(rows), *t.shape[1:]) for name, t in question.inputs.items()}
+            inputs["input_ids"] = inputs["input_ids"].masked_fill(rows, blank)
+            scores.append(question.score(model(**inputs)))
+    return torch.cat(scores).cpu().numpy()
+
+
+def single_blanks(tokens: int) -> np.ndarray:
+    """(T + 1, T) bool: nothing blanked, then each token alone."""
+    return np.concatenate([np.zeros((1, tokens), dtype=bool), np.eye(tokens, dtype=bool)])
+
+
+def blank_out(model: Any, question: Question, blank: int) -> np.ndarray:
+    """(T,): change of the score, in absolute value, when each token alone is blanked; one batch."""
+    scores = blanked_scores(model, question, single_blanks(len(question.ids)), blank)
+    return np.abs(scores[1:] - scores[0])
+
+
+def gradients(model: Any, question: Question) -> dict[str, np.ndarray]:
+    """The three reductions of the score's gradient to the input embeddings, each (T,).
+
+    No gradient is left on the model's parameters. Raises :class:`FlowgraphError` for a model that does not take
+    embeddings, or gives another score from them.
+    """
+    if "inputs_embeds" not in inspect.signature(model.forward).parameters:
+        raise FlowgraphError(
+            f"against: {type(model).__name__} takes no inputs_embeds, so gradients to its inputs cannot be had; "
+            "pass against=('blank-out',)"
+        )
+    inputs = dict(question.inputs)
+    ids = inputs.pop("input_ids")
+    with torch.no_grad():
+        vectors = model.get_input_embeddings()(ids)  # (1, T, D)
+        expected = question.score(model(**question.inputs))
+    vectors = vectors.detach().requires_grad_(True)
+    with torch.enable_grad():
+        score = question.score(model(inputs_embeds=vectors, **inputs))
+        (slope,) = torch.autograd.grad(score.sum(), vectors)
+    if not torch.allclose(score.detach(), expected, rtol=1e-3, atol=1e-4):
+        raise FlowgraphError(
+            f"model: {type(model).__name__} gives {float(score):.6g} from input embeddings and {float(expected):.6g} from "
+            "tokens, so gradients would explain another score; pass against=('blank-out',)"
+        )
+    g, x = slope[0].double(), vectors.detach()[0].double()
+    reduced = {
+        "gradient": g.sum(-1).abs(),
+        "gradient-input": (g * x).sum(-1).abs(),
+        "gradient-norm": g.norm(dim=-1),
+    }
+    return {name: values.cpu().numpy() for name, values in reduced.items()}

@@ -1,0 +1,273 @@
+"""What is asked of the model about a text: which score, of which class or words, read at which position.
+
+The score is the number whose change tells how much a token mattered:
+
+- a classifier: the probability of a class, the predicted or the true one;
+- a masked or a causal language model with two candidate words: log p(first) - log p(second) at the mask, or after the
+  last token, which is the difference of their logits;
+- a model without a head: the text's vector (mean over tokens) along its own direction, 1 for the whole text.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from flowgraph.capture.tokens import special_ids
+from flowgraph.errors import FlowgraphError
+
+Score = Callable[[Any], Tensor]
+"""The model's output for B versions of a text -> (B,) float64, differentiable."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One text to evaluate on."""
+
+    text: str | tuple[str, str]
+    label: int | str | None = None
+    """The true class, by number or by the name in the model's configuration."""
+    candidates: tuple[str, str] | None = None
+    """Two words between which a language model chooses; the first is the right one, where there is one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One text, ready for the model, and the score to read off it. T tokens, no pads."""
+
+    inputs: Mapping[str, Tensor]
+    """Keyword arguments of the model, each (1, T); always ``input_ids``."""
+    special: np.ndarray
+    """(T,) bool: tokens that frame the text."""
+    asked: int | None
+    """Position of the mask that is asked about: no input of its own, and never blanked."""
+    score: Score
+    target: int | str
+    """The row of an attribution that belongs to the score: a position, or ``"mean"``."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """``kind`` of the score, and the class or the words; plain values."""
+
+    @property
+    def ids(self) -> Tensor:
+        """(T,)"""
+        return self.inputs["input_ids"][0]
+
+    @property
+    def inputs_asked(self) -> np.ndarray:
+        """(T,) bool: positions whose importance is a question."""
+        kept = np.ones(len(self.special), dtype=bool)
+        if self.asked is not None:
+            kept[self.asked] = False
+        return kept
+
+    @property
+    def content(self) -> np.ndarray:
+        """(T,) bool: the same without special tokens."""
+        return self.inputs_asked & ~self.special
+
+
+def make_question(model: Any, tokenizer: Any, item: Item, *, explain: str = "predicted") -> Question:
+    """The question about one text.
+
+    ``explain``: ``"predicted"`` or ``"true"``, the class whose probability a classifier's score is; the other kinds of
+    score do not read it. Raises :class:`FlowgraphError` for a text or a candidate that the model cannot be asked about.
+    """
+    inputs = _encode(model, tokenizer, item.text)
+    ids = inputs["input_ids"][0]
+    frame = special_ids(tokenizer)
+    special = np.array([int(i) in frame for i in ids])
+    with torch.no_grad():
+        output = model(**inputs)
+    logits = getattr(output, "logits", None)
+    if logits is None:
+        made = _embedding(output)
+    elif logits.ndim == 2:
+        made = _classification(model, tokenizer, logits, ids, item, explain)
+    else:
+        made = _two_words(model, tokenizer, logits, ids, item)
+    return Question(inputs=inputs, special=special, **made)
+
+
+def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str, Tensor]:
+    parts = (text,) if isinstance(text, str) else tuple(text)
+    if not parts or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise FlowgraphError(f"texts: {text!r} is no text; pass a string, or a pair of strings")
+    device = next(model.parameters()).device
+    encoding = tokenizer(*parts, return_tensors="pt", verbose=False)
+    known = inspect.signature(model.forward).parameters
+    return {
+        name: tensor.to(device)
+        for name, tensor in encoding.items()
+        if name in known and name != "attention_mask"
+    }
+
+
+# --- the three kinds of score -------------------------------------------------------------------------------
+
+
+def _classification(
+    model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: Item, explain: str
+) -> dict[str, Any]:
+    names = getattr(model.config, "id2label", None) or {}
+    predicted = int(logits[0].argmax())
+    true = None if item.label is None else class_number(item.label, logits.shape[-1], names)
+    if explain == "true" and true is None:
+        raise FlowgraphError(
+            f"explain: 'true' needs the label of every text, {item.text!r} has none; pass labels"
+        )
+    number = predicted if explain == "predicted" or true is None else true
+    return {
+        "score": class_probability(logits.shape[-1], number),
+        "asked": None,
+        "target": _pooled_position(model, tokenizer, ids),
+        "facts": {
+            "kind": "classifier",
+            "class": number,
+            "class_name": str(names.get(number, number)),
+            "correct": None if true is None else predicted == true,
+        },
+    }
+
+
+def class_probability(classes: int, number: int) -> Score:
+    """The softmax's entry ``number``; of a model with one output, that output."""
+    if classes == 1:
+        return lambda output: output.logits[:, 0].double()
+    return lambda output: output.logits.double().softmax(-1)[:, number]
+
+
+def class_number(label: int | str, classes: int, names: Mapping[int, str]) -> int:
+    """The number of a class given by number or by name."""
+    by_name = {str(name): number for number, name in names.items()}
+    if isinstance(label, str) and label in by_name:
+        return by_name[label]
+    try:
+        number = int(label)
+    except ValueError:
+        number = -1
+    if not 0 <= number < max(classes, 2):
+        known = ", ".join(by_name) or f"0 to {classes - 1}"
+        raise FlowgraphError(f"labels: {label!r} is no class of the model; pass a number or one of {known}")
+    return number
+
+
+def _pooled_position(model: Any, tokenizer: Any, ids: Tensor) -> int:
+    """The classifying token where the tokenizer has one in the text, else the last token."""
+    cls = tokenizer.cls_token_id
+    found = [] if cls is None else (ids == cls).nonzero()[:, 0].tolist()
+    return found[0] if found else len(ids) - 1
+
+
+def _two_words(model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: Item) -> dict[str, Any]:
+    if item.candidates is None:
+        raise FlowgraphError(
+            "candidates: a language model needs two words to choose between; pass candidates=(first, second)"
+        )
+    mask = tokenizer.mask_token_id
+    masks = [] if mask is None else (ids == mask).nonzero()[:, 0].tolist()
+    if len(masks) > 1:
+        raise FlowgraphError(
+            f"texts: {len(masks)} masks in {item.text!r}; one position can be asked about at a time"
+        )
+    asked = masks[0] if masks else None
+    position = len(ids) - 1 if asked is None else asked
+    # a causal model reads the space before a word as part of it
+    first, second = (_one_token(tokenizer, word, spaced=asked is None) for word in item.candidates)
+    right = bool(logits[0, position, first] > logits[0, position, second])
+
+    def score(output: Any) -> Tensor:
+        at = output.logits[:, position].double()  # (B, vocabulary)
+        return at[:, first] - at[:, second]
+
+    return {
+        "score": score,
+        "asked": asked,
+        "target": position,
+        "facts": {
+            "kind": "masked" if asked is not None else "causal",
+            "candidates": list(item.candidates),
+            "correct": right,
+        },
+    }
+
+
+def _one_token(tokenizer: Any, word: str, spaced: bool) -> int:
+    for form in (f" {word}", word) if spaced else (word, f" {word}"):
+        ids = tokenizer(form, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+            return int(ids[0])
+    raise FlowgraphError(
+        f"candidates: {word!r} is not one token of this model's vocabulary; choose words that are, or leave the text out"
+    )
+
+
+def _embedding(output: Any) -> dict[str, Any]:
+    whole = _mean_vector(output)[0]  # (D,)
+    direction = whole / whole.square().sum()
+
+    def score(other: Any) -> Tensor:
+        return _mean_vector(other) @ direction
+
+    return {"score": score, "asked": None, "target": "mean", "facts": {"kind": "embedding"}}
+
+
+def _mean_vector(output: Any) -> Tensor:
+    """(B, D) float64"""
+    return output.last_hidden_state.double().mean(1)
+
+
+# --- the blank ----------------------------------------------------------------------------------------------
+
+
+def blank_token(tokenizer: Any, blank: str | int | None = None) -> int:
+    """The id that replaces a token: the mask, else the unknown, else the padding token; or the one asked for."""
+    if blank is not None:
+        number = blank if isinstance(blank, int) else tokenizer.convert_tokens_to_ids(blank)
+        if number is None or (isinstance(blank, str) and number == tokenizer.unk_token_id != _unknown(tokenizer, blank)):
+            raise FlowgraphError(f"blank: {blank!r} is no token of this tokenizer")
+        return int(number)
+    for name in ("mask", "unk", "pad"):
+        number = getattr(tokenizer, f"{name}_token_id", None)
+        if number is not None:
+            return int(number)
+    raise FlowgraphError(
+        "blank: the tokenizer has neither mask nor unknown nor padding token; pass the token to blank with"
+    )
+
+
+def _unknown(tokenizer: Any, token: str) -> int | None:
+    """The unknown token's id if ``token`` is the unknown token itself."""
+    return tokenizer.unk_token_id if token == tokenizer.unk_token else None
+
+
+def read_items(
+    texts: Sequence[Any],
+    labels: Sequence[int | str] | None = None,
+    candidates: Sequence[Any] | None = None,
+) -> list[Item]:
+    """Items from texts (strings, pairs or items), labels one a text, and candidates: one pair, or one a text."""
+    if isinstance(texts, str) or not texts:
+        raise FlowgraphError(f"texts: {texts!r}; pass a list of at least one text")
+    items = [text if isinstance(text, Item) else Item(text) for text in texts]
+    if labels is not None:
+        _check_count("labels", labels, items)
+        items = [Item(item.text, label, item.candidates) for item, label in zip(items, labels, strict=True)]
+    if candidates is not None:
+        one = len(candidates) == 2 and all(isinstance(word, str) for word in candidates)
+        pairs = [candidates] * len(items) if one else list(candidates)
+        _check_count("candidates", pairs, items)
+        if any(len(pair) != 2 or isinstance(pair, str) for pair in pairs):
+            raise FlowgraphError("candidates: pass two words, or one pair of words for each text")
+        items = [Item(i.text, i.label, (str(a), str(b))) for i, (a, b) in zip(items, pairs, strict=True)]
+    return items
+
+
+def _check_count(argument: str, values: Sequence[Any], items: Sequence[Item]) -> None:
+    if len(values) != len(items):
+        raise FlowgraphError(f"{argument}: {len(values)} given for {len(items)} texts; pass one a text")
