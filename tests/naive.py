@@ -157,3 +157,20 @@ KINDS = {
     "alti": alti,
 }
 """Kinds of one matrix for all heads that need the record alone."""
+
+
+# --- comparing ------------------------------------------------------------------------------------------
+
+
+def assert_same(product, oracle, tolerance=1e-5):
+    """Equal to ``tolerance`` of the largest entry, before and after rows are divided by their mass."""
+    product, oracle = product.double(), oracle.double()
+    assert product.shape == oracle.shape
+    assert (product - oracle).abs().max() <= tolerance * oracle.abs().max()
+    product, oracle = rows(product), rows(oracle)
+    assert (product - oracle).abs().max() <= tolerance * oracle.abs().max()
+
+
+def rows(matrix):
+    mass = matrix.abs().sum(-1, keepdim=True)
+    return matrix / torch.where(mass > 0, mass, 1.0)

@@ -11,6 +11,7 @@ from flowgraph import mixing
 from flowgraph.errors import FlowgraphError
 from tests import naive
 from tests.blocks import SHAPES, Shape, make_block
+from tests.naive import assert_same
 
 RESIDUAL = ("alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing")
 
@@ -18,20 +19,6 @@ RESIDUAL = ("alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroi
 @pytest.fixture(params=SHAPES, scope="module")
 def block(request):
     return make_block(SHAPES[request.param])
-
-
-def assert_same(product, oracle, tolerance=1e-5):
-    """Equal to ``tolerance`` of the largest entry, before and after rows are divided by their mass."""
-    product, oracle = product.double(), oracle.double()
-    assert product.shape == oracle.shape
-    assert (product - oracle).abs().max() <= tolerance * oracle.abs().max()
-    product, oracle = rows(product), rows(oracle)
-    assert (product - oracle).abs().max() <= tolerance * oracle.abs().max()
-
-
-def rows(matrix):
-    mass = matrix.abs().sum(-1, keepdim=True)
-    return matrix / torch.where(mass > 0, mass, 1.0)
 
 
 @pytest.mark.parametrize("kind", naive.KINDS)

@@ -13,7 +13,7 @@ from flowgraph.capture.layout import resolve
 from flowgraph.errors import FlowgraphError
 from tests import models, naive
 from tests.mixing import traced as source
-from tests.mixing.test_kinds import assert_same
+from tests.naive import assert_same
 
 FAMILIES = [*source.FAMILIES, "embedded"]
 ONE_MATRIX = ("alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing")

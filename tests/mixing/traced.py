@@ -111,7 +111,7 @@ def embedded() -> Traced:
     """The embedded model on a sentence of more tokens than a head is wide."""
     model, tokenizer = models.embedded()
     text = (
-        "The keys that the old man left on the kitchen table are still missing, so nobody who lives in the house "
+        "The keys that the old man left on the kitchen table are still missing, so nobody who lives there "
         "could lock the door behind them when they went out to look for him in the town."
     )
     return collect(model, tokenizer, text)
