@@ -62,6 +62,10 @@ class Attribution:
     """Number of the word of each input token; None for a token of no word, or where unknown."""
     target_special: tuple[bool, ...] | None = None
     target_word_ids: tuple[int | None, ...] | None = None
+    held_by: np.ndarray | None = None
+    """For flow values, shaped as ``scores``: what each is equal to. ``"input"``: all that can enter the input, so
+    that the value says nothing of the target; ``"target"``: all that can leave the target; ``"between"``: a cut
+    that depends on both. None for other methods and for normalised or merged values. Read-only."""
     meta: Mapping[str, Any] = field(default_factory=dict)
     """How it was made: model, text, heads, residual, solver, versions. Plain JSON values."""
     graph: LayeredGraph | None = None
@@ -71,6 +75,10 @@ class Attribution:
         scores = np.array(self.scores, dtype=np.float64)
         scores.setflags(write=False)
         object.__setattr__(self, "scores", scores)
+        if self.held_by is not None:
+            held = np.array(self.held_by, dtype="<U7")
+            held.setflags(write=False)
+            object.__setattr__(self, "held_by", held)
         for name in ("tokens", "target_tokens", "special", "word_ids", "target_special", "target_word_ids"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else tuple(value))
@@ -120,6 +128,7 @@ class Attribution:
             word_ids=_first_of(self.word_ids, columns),
             target_special=_first_of(self.target_special, rows),
             target_word_ids=_first_of(self.target_word_ids, rows),
+            held_by=None,
             meta={**self.meta, "words": True},
         )
 
@@ -146,6 +155,7 @@ class Attribution:
         return replace(
             self,
             scores=scores[..., rows, :],
+            held_by=None if self.held_by is None else self.held_by[..., rows, :][..., kept],
             tokens=_pick_tokens(self.tokens, kept),
             special=_pick(self.special, kept),
             word_ids=_pick(self.word_ids, kept),
@@ -193,6 +203,7 @@ class Attribution:
             "word_ids": _listed(self.word_ids),
             "target_special": _listed(self.target_special),
             "target_word_ids": _listed(self.target_word_ids),
+            "held_by": None if self.held_by is None else self.held_by.tolist(),
             "meta": dict(self.meta),
         }
 
@@ -384,13 +395,14 @@ def attribute_graph(
     columns = read.resolve(inputs, "inputs")
     where = {"level": level, "targets": rows.positions, "inputs": columns}
     if name == "flow":
-        scores, found = _flow_scores(graph, where | flow_options)
+        scores, held_by, found = _flow_scores(graph, where | flow_options)
     else:
-        scores, found = _ALGEBRA[name](graph, **where), {}
+        scores, held_by, found = _ALGEBRA[name](graph, **where), None, {}
     if rows.average:
-        scores = scores.mean(-2, keepdims=True)
+        scores, held_by = scores.mean(-2, keepdims=True), None
     return Attribution(
         scores=scores,
+        held_by=held_by,
         level=graph.layers.index(levels[0]) + 1 if single else "all",
         method=name,
         edges=str(graph.meta.get("edges", "custom")),
@@ -401,12 +413,14 @@ def attribute_graph(
     )
 
 
-def _flow_scores(graph: LayeredGraph, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-    """Attention flow, and what the attribution's ``meta`` says of it."""
+def _flow_scores(
+    graph: LayeredGraph, options: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray | None, dict[str, Any]]:
+    """Attention flow, what holds each value, and what the attribution's ``meta`` says of it."""
     from flowgraph.flow import flow_matrix
 
     result = flow_matrix(graph, **options)
-    return result.values, {"flow": dict(result.stats) | {"normalize": options["normalize"]}}
+    return result.values, result.held_by, {"flow": dict(result.stats) | {"normalize": options["normalize"]}}
 
 
 _ALGEBRA: dict[str, Callable[..., np.ndarray]] = {"raw": raw, "rollout": rollout}
@@ -427,6 +441,8 @@ def _check_shapes(attribution: Attribution) -> None:
         raise FlowgraphError(
             f"scores: shape {shape} for level {attribution.level!r}, {rows} target and {columns} input tokens"
         )
+    if attribution.held_by is not None and attribution.held_by.shape != shape:
+        raise FlowgraphError(f"held_by: shape {attribution.held_by.shape} for scores of shape {shape}")
     for name, count in (
         ("special", columns),
         ("word_ids", columns),

@@ -193,6 +193,7 @@ def test_json_round_trip_is_exact(tmp_path, level):
         "word_ids",
         "target_special",
         "target_word_ids",
+        "held_by",
         "meta",
     ]
 
@@ -251,6 +252,33 @@ def test_flow_says_how_it_was_found():
     assert attribution.meta["flow"]["normalize"] == "row"
     np.testing.assert_allclose(attribution.scores.sum(-1), 1)
     json.loads(attribution.to_json())
+
+
+def test_flow_says_what_holds_each_value():
+    # all of input 0 enters through node 1 alone; node 0 of the top level can pass on 0.25 in all
+    graph = LayeredGraph(
+        [Level(name, 2, ("a", "b")) for name in ("input", "layer 1", "layer 2")],
+        [Block(1, 0, np.array([[0.0, 0.5], [0.5, 0.5]])), Block(2, 1, np.array([[0.0, 0.25], [0.6, 0.6]]))],
+    )
+    attribution = fg.attribute_graph(graph)
+    np.testing.assert_allclose(attribution.scores, [[0.25, 0.25], [0.5, 1.0]])
+    assert attribution.held_by.tolist() == [["target", "target"], ["input", "input"]]
+    back = Attribution.from_json(attribution.to_json())
+    np.testing.assert_array_equal(back.held_by, attribution.held_by)
+    with pytest.raises(ValueError, match="read-only"):
+        attribution.held_by[0, 0] = "input"
+    assert fg.attribute_graph(graph, normalize="row").held_by is None
+    assert fg.attribute_graph(graph, targets="mean").held_by is None
+    assert fg.attribute_graph(graph, method="rollout").held_by is None
+
+
+def test_what_holds_a_value_stays_with_it():
+    held = np.array([["input"] * 4 + ["target"]] * 5)
+    rest = example(held_by=held).without_special(targets=True)
+    assert rest.held_by.tolist() == [["input"] * 3] * 3
+    assert example(held_by=held).words().held_by is None
+    with pytest.raises(FlowgraphError, match=r"^held_by: shape \(1, 5\)"):
+        example(held_by=held[:1])
 
 
 @pytest.mark.parametrize(

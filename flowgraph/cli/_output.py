@@ -63,6 +63,18 @@ def print_attribution(attribution: Attribution) -> None:
             print_table(_best_table(attribution, scores, title))
 
 
+def note_on_flows(attribution: Attribution) -> None:
+    """Say, on standard error, where most flows do not depend on the target."""
+    if attribution.held_by is None:
+        return
+    share = float((attribution.held_by == "input").mean())
+    if share > 0.5:
+        say(
+            f"note: {share:.0%} of these flows are all that the input can pass on, so they would be the same for "
+            "any target; rollout, a lower --level or other --edges may tell more"
+        )
+
+
 def bar_table(tokens: Sequence[str], columns: dict[str, np.ndarray], title: str) -> Table:
     """Tokens down, one column of numbers with bars for each of ``columns``, each scaled to its largest."""
     table = _new_table(title)

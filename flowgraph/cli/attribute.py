@@ -18,7 +18,7 @@ from flowgraph.cli._options import (
     text_argument,
     watched,
 )
-from flowgraph.cli._output import print_attribution, print_csv, print_json, say
+from flowgraph.cli._output import note_on_flows, print_attribution, print_csv, print_json, say
 
 
 @click.command(
@@ -95,3 +95,4 @@ def command(
         print_csv(attribution)
     else:
         print_attribution(attribution)
+        note_on_flows(attribution)
