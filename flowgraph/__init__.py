@@ -27,9 +27,10 @@ if TYPE_CHECKING:
         MissingDependencyError,
         TimeLimitError,
     )
-    from flowgraph.flow import attention_flow, bottleneck, joint_flow, max_flow
+    from flowgraph.flow import attention_flow, bottleneck, flow_matrix, max_flow
     from flowgraph.graph import Block, LayeredGraph, Level
     from flowgraph.mixing import mixing_ratio, norms
+    from flowgraph.shares import joint_flow
     from flowgraph.solvers import FlowResult, check_flow
 
     __version__: str
@@ -51,7 +52,8 @@ _HOME = {
     "attribute_graph": "attribution",
     "bottleneck": "flow",
     "check_flow": "solvers",
-    "joint_flow": "flow",
+    "flow_matrix": "flow",
+    "joint_flow": "shares",
     "max_flow": "flow",
     "mixing_ratio": "mixing",
     "norms": "mixing",
@@ -80,6 +82,7 @@ __all__ = [
     "attribute_graph",
     "bottleneck",
     "check_flow",
+    "flow_matrix",
     "joint_flow",
     "max_flow",
     "mixing",

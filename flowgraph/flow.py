@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from flowgraph import solvers
-from flowgraph.errors import FlowgraphError
+from flowgraph.cuts import CutEdge, cut_edges, held_by
+from flowgraph.errors import CertificateError, FlowgraphError
 from flowgraph.graph import LayeredGraph, Node
 from flowgraph.progress import progress_bar
 from flowgraph.receptive_field import even_graph
@@ -34,7 +35,10 @@ class FlowMatrix:
     values: np.ndarray
     """``(targets, inputs)``, or ``(L, targets, inputs)`` for ``level="all"``."""
     stats: Mapping[str, Any]
-    """``solver``; for ``auto`` also ``settled``: pairs settled by each step, and ``seconds``."""
+    """``solver``; for ``auto`` also ``settled``: how many pairs each step settled."""
+    held_by: np.ndarray | None
+    """Shaped as ``values``: ``"input"``, ``"target"`` or ``"between"`` (see :func:`flowgraph.cuts.held_by`); None
+    where values were normalised."""
 
 
 def attention_flow(
@@ -116,13 +120,18 @@ def flow_matrix(
     if verify:
         _verify_sample(graph, levels, rows, columns, matrices)
     stats = engine.stats()
+    held = [held_by(graph, m, k, rows, columns) for k, m in zip(levels, matrices, strict=True)]
     if normalize == "receptive-field":
         even = _Engine(even_graph(graph), "auto").values(levels, rows, columns, time_limit, None)
         matrices = [_divide(m, e) for m, e in zip(matrices, even, strict=True)]
     if normalize is not None:
         chosen = resolve_positions(inputs, num_inputs(graph), "inputs")
         matrices = [_divide(m, m.sum(-1, keepdims=True))[:, chosen] for m in matrices]
-    return FlowMatrix(matrices[0] if single else np.stack(matrices), stats)
+    return FlowMatrix(
+        matrices[0] if single else np.stack(matrices),
+        stats,
+        None if normalize is not None else held[0] if single else np.stack(held),
+    )
 
 
 def max_flow(
@@ -148,6 +157,17 @@ def max_flow(
 def choose_single(graph: LayeredGraph) -> str:
     """The solver for one pair: igraph, whose conversion and solve are compiled, whatever the size."""
     return "igraph" if "igraph" in solvers.names() else "push-relabel"
+
+
+def bottleneck(
+    graph: LayeredGraph, source: Node, sink: Node, *, solver: str = "auto", time_limit: float | None = None
+) -> list[CutEdge]:
+    """The edges of a minimum cut between two nodes, with their tokens and capacities, the largest first.
+
+    Their capacities sum to the maximum flow: no more can pass, whatever the rest of the graph. Of several
+    minimum cuts it is the one the solver found; parameters as for :func:`max_flow`.
+    """
+    return cut_edges(graph, max_flow(graph, source, sink, solver=solver, time_limit=time_limit))
 
 
 class _Engine:
@@ -215,8 +235,6 @@ def _verify_sample(
     count: int = 16,
 ) -> None:
     """Certified flows of ``count`` pairs, drawn with a fixed seed, against the values found."""
-    from flowgraph.errors import CertificateError
-
     prepared = solvers.get(choose_single(graph)).prepare(graph)
     draw = np.random.default_rng(0)
     for _ in range(count):

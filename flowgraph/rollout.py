@@ -44,7 +44,7 @@ def rollout(graph: LayeredGraph, *, level: Any = -1, targets: Any = None, inputs
     encoder-decoder graph the encoder's, then the decoder's). Rows sum to 1 where the graph's rows do.
     """
     levels, single = resolve_levels(graph, level)
-    shares = _shares_of_inputs(graph, max(levels))
+    shares = shares_of_inputs(graph, max(levels))
     return select([shares[k] for k in levels], single, targets, inputs)
 
 
@@ -76,7 +76,7 @@ def select(matrices: list[np.ndarray], single: bool, targets: Any, inputs: Any) 
     return stack[0] if single else stack
 
 
-def _shares_of_inputs(graph: LayeredGraph, top: int) -> dict[int, np.ndarray]:
+def shares_of_inputs(graph: LayeredGraph, top: int) -> dict[int, np.ndarray]:
     """Level index -> ``(size, all inputs)``: sums over paths, by dynamic programming from the inputs up.
 
     A level's matrix is complete before a higher level reads it, since blocks run from higher to lower levels.

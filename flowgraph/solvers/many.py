@@ -21,11 +21,14 @@ def pair_values(
     time_limit: float | None = None,
     progress: Progress | None = None,
 ) -> np.ndarray:
-    """``(len(sources), len(sinks))`` maximum flow values; ``time_limit`` in seconds for each pair."""
+    """``(len(sources), len(sinks))`` maximum flow values.
+
+    ``time_limit``: seconds for each pair; a solver with a fast way to many gets the sum of them.
+    """
     if hasattr(prepared, "values"):
-        return np.asarray(
-            prepared.values(sources, sinks, time_limit=time_limit, progress=progress), dtype=np.float64
-        )
+        whole = None if time_limit is None else time_limit * len(sources) * len(sinks)
+        values = prepared.values(sources, sinks, time_limit=whole, progress=progress)
+        return np.asarray(values, dtype=np.float64)
     values = np.empty((len(sources), len(sinks)))
     for row, source in enumerate(sources):
         for column, sink in enumerate(sinks):
