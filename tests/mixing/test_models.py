@@ -3,13 +3,10 @@ outputs."""
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
 from flowgraph import mixing
-from flowgraph.capture.layout import resolve
 from flowgraph.errors import FlowgraphError
 from tests import models, naive
 from tests.mixing import traced as source
@@ -161,74 +158,10 @@ def test_value_zeroing_of_the_embedded_model():
 
 
 def zeroed_and_run_again(record, call):
-    columns = [run_block(call, zero) for zero in [None, *range(len(record.visible))]]
+    columns = [source.run_block(call, zero) for zero in [None, *range(len(record.visible))]]
     actual = columns[0]
     distances = torch.stack([naive.unit_distance(actual, changed) for changed in columns[1:]], dim=1)
     return distances * record.visible
-
-
-def run_block(call, zero):
-    """The block's output (T, D) by its own code, with the values of position ``zero`` set to 0 in every
-    head."""
-    attention = resolve(call.module, call.layout.attention)
-    adapter = call.layout.adapter
-    if hasattr(attention, "_split_heads"):  # Falcon, whose fused values are read through copies
-        return run_split(call, attention, zero)
-    if adapter is not None:
-
-        def zeroing(_, args, output):
-            output = output.clone()
-            if zero is not None:
-                adapter.split(attention, output)[:, :, zero] = 0
-            return output
-
-        handle = resolve(call.module, adapter.values).register_forward_hook(zeroing)
-        try:
-            return first_of(call.module(*call.args, **call.kwargs))
-        finally:
-            handle.remove()
-
-    def forward(module, query, key, value, mask, *args, **kwargs):
-        value = value.clone()
-        if zero is not None:
-            value[:, :, zero] = 0
-        eager = next(
-            sys.modules[c.__module__].eager_attention_forward
-            for c in type(module).__mro__
-            if hasattr(sys.modules[c.__module__], "eager_attention_forward")
-        )
-        return eager(module, query, key, value, mask, *args, **kwargs)
-
-    from transformers import AttentionInterface
-
-    AttentionInterface.register("zeroing", forward)
-    config = attention.config
-    before = config._attn_implementation_internal
-    config._attn_implementation_internal = "zeroing"
-    try:
-        return first_of(call.module(*call.args, **call.kwargs))
-    finally:
-        config._attn_implementation_internal = before
-
-
-def run_split(call, attention, zero):
-    def split(fused):
-        query, key, value = type(attention)._split_heads(attention, fused)
-        value = value.clone()
-        if zero is not None:
-            value[:, zero] = 0
-        return query, key, value
-
-    attention._split_heads = split
-    try:
-        return first_of(call.module(*call.args, **call.kwargs))
-    finally:
-        del attention._split_heads
-
-
-def first_of(output):
-    hidden = output[0] if isinstance(output, tuple) else output
-    return hidden[0] if hidden.ndim == 3 else hidden
 
 
 # --- refusals ---------------------------------------------------------------------------------------------

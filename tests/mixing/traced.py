@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -115,3 +116,70 @@ def embedded() -> Traced:
         "could lock the door behind them when they went out to look for him in the town."
     )
     return collect(model, tokenizer, text)
+
+
+# --- a block run again ----------------------------------------------------------------------------------
+
+
+def run_block(call: BlockCall, zero: int | None) -> Tensor:
+    """The block's output (T, D) by its own code, with the values of position ``zero`` set to 0 in every
+    head."""
+    attention = resolve(call.module, call.layout.attention)
+    adapter = call.layout.adapter
+    if hasattr(attention, "_split_heads"):  # Falcon, whose fused values are read through copies
+        return _run_split(call, attention, zero)
+    if adapter is not None:
+
+        def zeroing(_, args, output):
+            output = output.clone()
+            if zero is not None:
+                adapter.split(attention, output)[:, :, zero] = 0
+            return output
+
+        handle = resolve(call.module, adapter.values).register_forward_hook(zeroing)
+        try:
+            return _first(call.module(*call.args, **call.kwargs))
+        finally:
+            handle.remove()
+
+    def forward(module, query, key, value, mask, *args, **kwargs):
+        value = value.clone()
+        if zero is not None:
+            value[:, :, zero] = 0
+        eager = next(
+            sys.modules[c.__module__].eager_attention_forward
+            for c in type(module).__mro__
+            if hasattr(sys.modules[c.__module__], "eager_attention_forward")
+        )
+        return eager(module, query, key, value, mask, *args, **kwargs)
+
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("zeroing", forward)
+    config = attention.config
+    before = config._attn_implementation_internal
+    config._attn_implementation_internal = "zeroing"
+    try:
+        return _first(call.module(*call.args, **call.kwargs))
+    finally:
+        config._attn_implementation_internal = before
+
+
+def _run_split(call: BlockCall, attention: Any, zero: int | None) -> Tensor:
+    def split(fused):
+        query, key, value = type(attention)._split_heads(attention, fused)
+        value = value.clone()
+        if zero is not None:
+            value[:, zero] = 0
+        return query, key, value
+
+    attention._split_heads = split
+    try:
+        return _first(call.module(*call.args, **call.kwargs))
+    finally:
+        del attention._split_heads
+
+
+def _first(output: Any) -> Tensor:
+    hidden = output[0] if isinstance(output, tuple) else output
+    return hidden[0] if hidden.ndim == 3 else hidden
