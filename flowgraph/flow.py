@@ -19,7 +19,7 @@ from flowgraph.errors import CertificateError, FlowgraphError
 from flowgraph.graph import LayeredGraph, Node
 from flowgraph.progress import progress_bar
 from flowgraph.receptive_field import even_graph
-from flowgraph.rollout import num_inputs, select
+from flowgraph.rollout import num_inputs
 from flowgraph.selection import resolve_levels, resolve_positions
 from flowgraph.solvers.all_pairs import AllPairs, prepare_auto
 from flowgraph.solvers.base import FlowResult, check_flow, check_pair
@@ -246,7 +246,8 @@ def _verify_sample(
         found = matrices[k][r, c]
         if abs(found - result.value) > 1e-9 * max(1.0, result.value):
             raise CertificateError(
-                f"verify: {found:.12g} found from {result.source} to {result.sink}, a certified flow has {result.value:.12g}"
+                f"verify: {found:.12g} found from {result.source} to {result.sink}, "
+                f"a certified flow has {result.value:.12g}"
             )
 
 

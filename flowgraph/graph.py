@@ -430,7 +430,8 @@ def _as_stack(mixing: Any, argument: str) -> np.ndarray:
     for number, m in enumerate(arrays, 1):
         if m.ndim == 3:
             raise FlowgraphError(
-                f"{argument}: layer {number} has shape {m.shape}, heads kept; join or choose heads first: (layers, T, T)"
+                f"{argument}: layer {number} has shape {m.shape}, heads kept; "
+                "join or choose heads first: (layers, T, T)"
             )
         if m.ndim != 2 or m.shape[0] != m.shape[1]:
             raise FlowgraphError(
@@ -489,7 +490,7 @@ def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
     dtype = str(getattr(attentions[0], "dtype", "float64")).removeprefix("torch.")
     layers = []
     for number, a in enumerate(attentions, 1):
-        if a is None or isinstance(a, (tuple, list)) and not (a and np.isscalar(a[0])):
+        if a is None or isinstance(a, (tuple, list)):
             raise FlowgraphError(
                 f"attentions: layer {number} is {'None' if a is None else 'a nested tuple, as generate() returns'}; "
                 "pass the attentions of one forward pass, one (1, H, T, T) tensor a layer"
@@ -497,7 +498,8 @@ def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
         array = _as_float(to_numpy(a), "attentions", number)
         if array.ndim == 4 and array.shape[0] != 1:
             raise FlowgraphError(
-                f"attentions: layer {number} holds a batch of {array.shape[0]}; pass one example: [a[:1] for a in attentions]"
+                f"attentions: layer {number} holds a batch of {array.shape[0]}; "
+                "pass one example: [a[:1] for a in attentions]"
             )
         array = array[0] if array.ndim == 4 else array
         if array.ndim != 3 or array.shape[1] != array.shape[2] or array.shape[0] == 0:
@@ -506,7 +508,8 @@ def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
             )
         if layers and array.shape[1:] != layers[0].shape[1:]:
             raise FlowgraphError(
-                f"attentions: layer {number} has {array.shape[-1]} tokens, layer 1 {layers[0].shape[-1]}; all must have one size"
+                f"attentions: layer {number} has {array.shape[-1]} tokens, layer 1 {layers[0].shape[-1]}; "
+                "all must have one size"
             )
         check_finite(array, f"attentions, layer {number}")
         layers.append(array)
@@ -544,7 +547,8 @@ def _check_graph(graph: LayeredGraph) -> None:
     for number, block in enumerate(graph.blocks):
         if not 0 <= block.lower < block.upper < count:
             raise FlowgraphError(
-                f"blocks: block {number} joins level {block.upper} to {block.lower}; edges run down, within 0 to {count - 1}"
+                f"blocks: block {number} joins level {block.upper} to {block.lower}; "
+                f"edges run down, within 0 to {count - 1}"
             )
         shape = (graph.levels[block.upper].size, graph.levels[block.lower].size)
         if block.capacity.shape != shape:
@@ -554,7 +558,8 @@ def _check_graph(graph: LayeredGraph) -> None:
         check_finite(block.capacity, f"capacity of block {number}")
         if not graph.signed and (block.capacity < 0).any():
             raise FlowgraphError(
-                f"capacity of block {number}: negative entries, the least {block.capacity.min():.6g}; capacities cannot be negative"
+                f"capacity of block {number}: negative entries, the least {block.capacity.min():.6g}; "
+                "capacities cannot be negative"
             )
 
 

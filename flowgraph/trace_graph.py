@@ -93,7 +93,8 @@ def _choose_kind(trace: Any, edges: str | None) -> str:
         )
     if not isinstance(edges, str) or edges not in kinds:
         raise FlowgraphError(
-            f"edges: {edges!r} was not traced; the trace holds {', '.join(kinds)}; pass edges={edges!r} to fg.trace as well"
+            f"edges: {edges!r} was not traced; the trace holds {', '.join(kinds)}; "
+            f"pass edges={edges!r} to fg.trace as well"
         )
     return edges
 

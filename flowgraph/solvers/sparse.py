@@ -163,7 +163,7 @@ class WholeGraph:
         self._graph = builder.graph(self._sink + 1)
 
     def value(self, row: np.ndarray, column: np.ndarray) -> float:
-        """Maximum flow with ``row`` (T,) of ``M[L]`` out of the target and ``column`` (T,) of ``M[1]`` into the input."""
+        """Maximum flow; ``row`` (T,) of ``M[L]`` leaves the target, ``column`` (T,) of ``M[1]`` enters the input."""
         return self._graph.maxflow_value(
             self._source, self._sink, self._fixed + row.tolist() + column.tolist()
         )
@@ -172,7 +172,7 @@ class WholeGraph:
 def pair_value(
     matrices: Sequence[np.ndarray], row: np.ndarray, column: np.ndarray, reach: Sequence[np.ndarray]
 ) -> float:
-    """Exact maximum flow of one pair on the nodes ``reach[b]`` (indices, level b = 1 .. L - 1) that lie on its paths."""
+    """Exact maximum flow of one pair; ``reach[b - 1]``: indices of the nodes of level b = 1 .. L - 1 on its paths."""
     starts = np.concatenate([[0], np.cumsum([len(nodes) for nodes in reach])])
     source, sink = int(starts[-1]), int(starts[-1]) + 1
     builder = _EdgeList()

@@ -1,0 +1,1 @@
+"""Comparing solvers: registered ones and packaged peers, side by side on real and generated graphs."""
