@@ -82,7 +82,7 @@ def heatmap(
         )
     rows, columns = shown.values.shape
     width, height = _side(columns), _side(rows)
-    figure = _figure(width + 2.2, height + 1.6)
+    figure = new_figure(width + 2.2, height + 1.6)
     axes = figure.subplots()
     colours = _colours(shown.values, vmax, scale)
     image = axes.imshow(shown.values, aspect="auto", interpolation="nearest", **colours)
@@ -91,7 +91,7 @@ def heatmap(
     axes.set(xlabel="input token", ylabel="target token")
     axes.set_title(shown.title if title is None else title, fontsize=_FONT + 3, parse_math=False)
     _colour_bar(figure, image, axes, height)
-    return _finish(figure, path)
+    return finish(figure, path)
 
 
 def levels(
@@ -118,7 +118,7 @@ def levels(
     down = math.ceil(count / across)
     width = min(_side(columns), _LARGEST_PANEL)
     height = min(_side(rows), width * rows / columns + 0.5)
-    figure = _figure(across * (width + 0.3) + 2.0, down * (height + 0.5) + 1.2)
+    figure = new_figure(across * (width + 0.3) + 2.0, down * (height + 0.5) + 1.2)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     colours = _colours(shown.values, vmax, scale)
     for number, axes in enumerate(grid.flat):
@@ -133,7 +133,7 @@ def levels(
         _label_axis(axes.yaxis, shown.target_tokens, height / rows)
     figure.suptitle(shown.title if title is None else title, fontsize=_FONT + 3, parse_math=False)
     _colour_bar(figure, image, list(grid.flat), height)
-    return _finish(figure, path)
+    return finish(figure, path)
 
 
 def bars(
@@ -156,7 +156,7 @@ def bars(
     values = (shown.values if shown.values.ndim == 2 else shown.values[-1])[row]
     kept = np.arange(len(values)) if top is None else np.sort(np.argsort(-values, kind="stable")[:top])
     height = max(1.2, min(_LARGEST, len(kept) * 1.25 * _PITCH))
-    figure = _figure(5.5, height + 0.9)
+    figure = new_figure(5.5, height + 0.9)
     axes = figure.subplots()
     axes.barh(np.arange(len(kept)), values[kept], color=_LINE, height=0.75)
     axes.set_ylim(len(kept) - 0.4, -0.6)
@@ -166,7 +166,7 @@ def bars(
     axes.set_xlabel("score", fontsize=_FONT + 1)
     default = f"{shown.title}, target {visible(shown.target_tokens[row])!r} ({row})"
     axes.set_title(default if title is None else title, fontsize=_FONT + 2, parse_math=False)
-    return _finish(figure, path)
+    return finish(figure, path)
 
 
 def layered(
@@ -194,7 +194,7 @@ def layered(
     tallest = max(level.size for level in graph.levels)
     height = max(1.6, min(_LARGEST, tallest * 1.15 * _PITCH))
     width = max(1.8, 0.62 * len(graph.levels))
-    figure = _figure(len(panels) * (width + 1.1) + 0.6, height + 1.3)
+    figure = new_figure(len(panels) * (width + 1.1) + 0.6, height + 1.3)
     grid = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (name, blocks) in zip(grid, panels.items(), strict=True):
         _draw_edges(axes, blocks, least, target, len(graph.levels) - 1)
@@ -202,7 +202,7 @@ def layered(
         axes.set_title(name, fontsize=_FONT + 2, parse_math=False)
     figure.suptitle(_graph_title(graph) if title is None else title, fontsize=_FONT + 3, parse_math=False)
     figure.supxlabel(f"level (edges below {least:.0%} of a panel's largest are left out)", fontsize=_FONT)
-    return _finish(figure, path)
+    return finish(figure, path)
 
 
 def patches(
@@ -230,7 +230,7 @@ def patches(
             f"grid: {rows} × {columns} patches for {len(values)} inputs; pass the grid of the image"
         )
     pixels = _pixels(image)
-    figure = _figure(8.6, 4.4)
+    figure = new_figure(8.6, 4.4)
     left, right = figure.subplots(1, 2)
     left.imshow(pixels)
     left.set_title("image", fontsize=_FONT + 1)
@@ -248,7 +248,7 @@ def patches(
     if before:
         right.set_xlabel(f"not shown: {before}", fontsize=_FONT, parse_math=False)
     figure.colorbar(drawn, ax=right, shrink=0.8).ax.tick_params(labelsize=_FONT)
-    return _finish(figure, path)
+    return finish(figure, path)
 
 
 # --- what to draw ---------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def _graph_title(graph: LayeredGraph) -> str:
 # --- drawing --------------------------------------------------------------------------------------------
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """A figure outside pyplot's global list, which shows itself in a notebook."""
     try:
         from matplotlib.figure import Figure
@@ -478,7 +478,8 @@ def _draw_nodes(axes: Axes, graph: LayeredGraph, height: float, tallest: int) ->
 # --- writing --------------------------------------------------------------------------------------------
 
 
-def _finish(figure: Figure, path: str | PathLike[str] | None) -> Figure:
+def finish(figure: Figure, path: str | PathLike[str] | None) -> Figure:
+    """The figure, written to ``path`` where one is given."""
     if path is not None:
         data = to_bytes(figure, _format_of(path))
         with replacing(path) as file:
