@@ -346,6 +346,9 @@ DECODERS: Mapping[str, Callable[..., Any]] = {
     "gemma": _causal("Gemma", head_dim=16),
     "gemma2": _causal("Gemma2", head_dim=16, sliding_window=4, query_pre_attn_scalar=16),
     "gemma3": _causal("Gemma3", config="Gemma3TextConfig", head_dim=16, sliding_window=4),
+    "granite": _causal("Granite", residual_multiplier=0.5, attention_multiplier=0.3),
+    "olmo2": _causal("Olmo2"),
+    "cohere": _causal("Cohere", logit_scale=1.0),
     "phi": _causal("Phi", partial_rotary_factor=0.5),
     "phi3": _causal("Phi3"),
     "gpt-oss": _causal("GptOss", head_dim=16, num_local_experts=2, num_experts_per_tok=1, sliding_window=4),
@@ -394,12 +397,14 @@ def tiny(family: str, *, seed: int = 0, **overrides: Any) -> tuple[Any, Any]:
     """A perturbed tiny model in eval mode, and a word-piece tokenizer (None for pictures and sound)."""
     torch.manual_seed(seed)
     model = perturb(FAMILIES[family](**overrides), seed).eval()
-    return model, None if family in VISIONS or family in SPEECH else word_tokenizer()
+    speechless = family in VISIONS or family in SPEECH
+    return model, None if speechless else word_tokenizer(types=family in ("bert", "albert", "electra"))
 
 
-@lru_cache(maxsize=1)
-def word_tokenizer() -> Any:
-    """``[CLS] words [SEP]`` over a vocabulary of thirty-odd pieces."""
+@lru_cache(maxsize=2)
+def word_tokenizer(types: bool = False) -> Any:
+    """``[CLS] words [SEP]`` over a vocabulary of thirty-odd pieces; ``types`` for models that tell two sentences
+    apart by them."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -419,7 +424,7 @@ def word_tokenizer() -> Any:
         cls_token="[CLS]",
         sep_token="[SEP]",
         mask_token="[MASK]",
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        model_input_names=["input_ids", *(["token_type_ids"] if types else []), "attention_mask"],
     )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flowgraph.capture.inputs import Example, position_limit
-from flowgraph.capture.survey import text_config
+from flowgraph.capture.survey import is_seq2seq, text_config
 from flowgraph.capture.tokens import tokens_from_ids
 from flowgraph.errors import FlowgraphError
 
@@ -22,7 +22,7 @@ def continued(model: Any, tokenizer: Any, example: Example, options: dict[str, A
     result is teacher-forced: position t - 1 gives the scores token t was chosen by.
     """
     _check_options(model, options)
-    if model.config.is_encoder_decoder:
+    if is_seq2seq(model):
         return _with_target(model, tokenizer, example, options)
     if "input_ids" not in example.inputs:
         raise FlowgraphError("generate: the inputs hold no input_ids to continue")
@@ -94,7 +94,7 @@ def _generate(model: Any, example: Example, options: dict[str, Any]) -> Tensor:
     if settings["pad_token_id"] is None:
         end = getattr(config, "eos_token_id", None)
         settings["pad_token_id"] = end[0] if isinstance(end, list) else end
-    inputs = {name: tensor.to(model.device) for name, tensor in example.inputs.items()}
+    inputs = {n: t.to(model.device) for n, t in example.inputs.items() if n != "token_type_ids"}
     if "input_ids" in inputs:  # no pads are left, and generate cannot know
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     settings["return_dict_in_generate"] = False

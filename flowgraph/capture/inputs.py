@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flowgraph.capture.survey import text_config
+from flowgraph.capture.survey import is_seq2seq, text_config
 from flowgraph.capture.tokens import Tokens, named_tokens, special_ids, tokens_from_ids
-from flowgraph.capture.vision import image_tokens
+from flowgraph.capture.vision import check_pixels, image_tokens
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 
 _IGNORED = frozenset(
@@ -103,7 +103,7 @@ def examples_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool)
         raise FlowgraphError(
             "tokenizer: a text needs one; pass the model's tokenizer, or a model's name or folder as model"
         )
-    if model.config.is_encoder_decoder:
+    if is_seq2seq(model):
         return _seq2seq_example(model, tokenizer, text, truncate=truncate)
     parts = text if is_pair(text) else (text,)
     for part in parts:
@@ -279,8 +279,11 @@ def examples_from_inputs(
     sizes = {name: t.shape[0] for name, t in tensors.items()}
     if len(set(sizes.values())) != 1 or 0 in sizes.values():
         raise FlowgraphError(f"text: the inputs do not agree on the size of the batch: {sizes}")
+    _check_names(model, tensors)
     if not writes:
         _check_decoder_inputs(model, tensors)
+    if "pixel_values" in tensors:
+        check_pixels(tensors["pixel_values"])
     for name in ("input_ids", "decoder_input_ids"):
         if name in tensors and (tensors[name].ndim != 2 or tensors[name].shape[1] == 0):
             raise FlowgraphError(
@@ -308,9 +311,21 @@ def _as_tensor(name: str, value: Any) -> Tensor:
     return tensor
 
 
+def _check_names(model: Any, tensors: dict[str, Tensor]) -> None:
+    """Take out the sentence types a tokenizer gives and the model has no use for; refuse other strangers."""
+    strangers = tensors.keys() - accepted(model, tensors).keys() - _SIDES.keys()
+    if "token_type_ids" in strangers:
+        del tensors["token_type_ids"]
+        strangers.discard("token_type_ids")
+    if strangers:
+        raise FlowgraphError(
+            f"text: {type(model).__name__} takes no input called {', '.join(sorted(strangers))}; leave it out"
+        )
+
+
 def _check_decoder_inputs(model: Any, tensors: Mapping[str, Tensor]) -> None:
     if (
-        model.config.is_encoder_decoder
+        is_seq2seq(model)
         and not {"decoder_input_ids", "decoder_inputs_embeds"} & tensors.keys()
     ):
         raise FlowgraphError(

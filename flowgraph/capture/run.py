@@ -19,7 +19,7 @@ from flowgraph.capture.generation import continued
 from flowgraph.capture.interface import evaluation_mode, uncompiled
 from flowgraph.capture.loading import load
 from flowgraph.capture.memory import read_max_memory
-from flowgraph.capture.survey import Survey, survey
+from flowgraph.capture.survey import Survey, is_seq2seq, survey
 from flowgraph.capture.trace import Trace
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.mixing import EdgeKind, Heads
@@ -193,7 +193,7 @@ def _read_examples(
 def _text_example(
     model: Any, tokenizer: Any, text: Any, generate: dict[str, Any] | None, truncate: bool
 ) -> reading.Example:
-    if generate is not None and model.config.is_encoder_decoder:
+    if generate is not None and is_seq2seq(model):
         if not isinstance(text, str):
             raise FlowgraphError(
                 "generate: the model writes the target itself; pass the source alone as text"

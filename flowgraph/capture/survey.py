@@ -3,6 +3,7 @@ why."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -63,6 +64,12 @@ def text_config(model: Any) -> Any:
         return model.config
 
 
+def is_seq2seq(model: Any) -> bool:
+    """True where encoder and decoder are both in ``model`` (an encoder taken out of one keeps its config)."""
+    takes_both = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    return bool(model.config.is_encoder_decoder) and takes_both
+
+
 def survey(model: Any, hybrid: str = "error") -> Survey:
     """Raises ``FlowgraphError`` for a model no graph of ours shows, with the reason."""
     if hybrid not in ("error", "skip"):
@@ -73,7 +80,7 @@ def survey(model: Any, hybrid: str = "error") -> Survey:
     found = list(find_blocks(model))
     if not any(isinstance(entry, Layout) for _, _, entry in found):
         raise FlowgraphError(_why_no_blocks(model))
-    seq2seq = bool(model.config.is_encoder_decoder)
+    seq2seq = is_seq2seq(model)
     _check_stacks(model, [path for path, _, _ in found], seq2seq)
     blocks, mixers = _numbered(model, found, seq2seq)
     if mixers and hybrid == "error":

@@ -24,13 +24,16 @@ def prefix_tokens(config: Any) -> tuple[str, ...]:
     raise FlowgraphError(f"model: flowgraph does not know which tokens {kind!r} puts before its patches")
 
 
-def image_tokens(config: Any, pixels: Tensor) -> tuple[Tokens, dict[str, Any]]:
-    """Tokens ``[CLS]``, ..., ``patch row,column`` of one image (1, C, height, width), and what goes into
-    ``meta``."""
+def check_pixels(pixels: Tensor) -> None:
     if pixels.ndim != 4:
         raise FlowgraphError(
             f"text: pixel_values has shape {tuple(pixels.shape)}; pass (batch, channels, height, width)"
         )
+
+
+def image_tokens(config: Any, pixels: Tensor) -> tuple[Tokens, dict[str, Any]]:
+    """Tokens ``[CLS]``, ..., ``patch row,column`` of one image (1, C, height, width), and what goes into
+    ``meta``."""
     patch = config.patch_size
     height, width = (patch, patch) if isinstance(patch, int) else patch
     rows, columns = pixels.shape[2] // height, pixels.shape[3] // width

@@ -238,6 +238,7 @@ def test_a_task_head_does_not_matter():
             {"input_ids": token_ids(4), "attention_mask": torch.tensor([[1, 0, 1, 1]])},
             "hole between its first and its last",
         ),
+        ({"input_ids": token_ids(4), "pixels": torch.zeros(1, 4)}, "takes no input called pixels"),
         ({"input_ids": token_ids(4), "attention_mask": torch.zeros(1, 4)}, "masks every token of example 0"),
         ({"input_ids": token_ids(4), "attention_mask": torch.ones(1, 1, 4, 4)}, r"shape \(1, 1, 4, 4\)"),
     ],
