@@ -82,7 +82,7 @@ def stream_route(record: LayerRecord, stage: Stage) -> Route:
         "attention-norm": (record.attention_norm,),
         "output-norm": (record.attention_norm, record.output_norm),
     }.get(stage, ())
-    return Route(tuple(n for n in norms if n is not None) if record.block == "post-norm" else ())
+    return Route(tuple(norm for norm in norms if norm is not None))
 
 
 @dataclass(frozen=True)

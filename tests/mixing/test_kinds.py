@@ -207,6 +207,18 @@ def test_heads_that_cancel(kind):
     assert_same(mixing.get(kind).compute(record), naive.KINDS[kind](record), 1e-7)
 
 
+def test_heads_that_cancel_altogether():
+    """Rounding alone makes the quadratic form of nothing negative now and then; a root of it is not a number."""
+    record = make_block(Shape(heads=3, value_heads=3, tokens=30, width=48)).record
+    weights, values, output = record.weights.clone(), record.values.clone(), record.output_weight.clone()
+    weights[1:], values[1:] = weights[0], values[0]
+    output[2] = -(output[0] + output[1])
+    record = replace(record, weights=weights, values=values, output_weight=output)
+    found = mixing.get("norm").compute(record)
+    assert torch.isfinite(found).all()
+    assert found.max() < 1e-6
+
+
 @pytest.mark.parametrize("kind", ["alti", "globenc", "norm-residual", "norm-residual-ln"])
 def test_single_precision_is_summed_in_double(kind):
     """With one key of weight near 1 the others' parts are small; they keep their relative precision."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 import flowgraph as fg
 from flowgraph import mixing
 from flowgraph.capture.architectures import find_blocks
+from flowgraph.capture.interface import eager_forward_of
 from flowgraph.capture.layout import Layout, resolve
 from flowgraph.capture.record import LayerRecord
 from tests import models
@@ -122,62 +122,71 @@ def embedded() -> Traced:
 
 
 def run_block(call: BlockCall, zero: int | None) -> Tensor:
-    """The block's output (T, D) by its own code, with the values of position ``zero`` set to 0 in every
-    head."""
+    """The block's output (T, D) by its own code, with the values of position ``zero`` set to 0 in every head."""
     attention = resolve(call.module, call.layout.attention)
-    adapter = call.layout.adapter
-    if hasattr(attention, "_split_heads"):  # Falcon, whose fused values are read through copies
-        return _run_split(call, attention, zero)
-    if adapter is not None:
+    with _zeroing(call, attention, zero):
+        return _first(call.module(*call.args, **call.kwargs))
 
-        def zeroing(_, args, output):
-            output = output.clone()
-            if zero is not None:
-                adapter.split(attention, output)[:, :, zero] = 0
-            return output
 
-        handle = resolve(call.module, adapter.values).register_forward_hook(zeroing)
-        try:
-            return _first(call.module(*call.args, **call.kwargs))
-        finally:
-            handle.remove()
+def _zeroing(call: BlockCall, attention: Any, zero: int | None) -> AbstractContextManager[None]:
+    if hasattr(attention, "_split_heads"):
+        return _zeroing_split(attention, zero)
+    if call.layout.adapter is not None:
+        return _zeroing_output(call, attention, zero)
+    return _zeroing_argument(attention, zero)
 
-    def forward(module, query, key, value, mask, *args, **kwargs):
-        value = value.clone()
+
+@contextmanager
+def _zeroing_split(attention: Any, zero: int | None) -> Iterator[None]:
+    """Falcon, whose fused values are read through copies."""
+
+    def split(fused):
+        query, key, value = type(attention)._split_heads(attention, fused)
+        return query, key, _without(value, zero, axis=1)
+
+    attention._split_heads = split
+    try:
+        yield
+    finally:
+        del attention._split_heads
+
+
+@contextmanager
+def _zeroing_output(call: BlockCall, attention: Any, zero: int | None) -> Iterator[None]:
+    """Attention outside transformers' table: its values are the output of a module."""
+
+    def hook(_, args, output):
+        output = output.clone()
         if zero is not None:
-            value[:, :, zero] = 0
-        eager = next(
-            sys.modules[c.__module__].eager_attention_forward
-            for c in type(module).__mro__
-            if hasattr(sys.modules[c.__module__], "eager_attention_forward")
-        )
-        return eager(module, query, key, value, mask, *args, **kwargs)
+            call.layout.adapter.split(attention, output)[:, :, zero] = 0  # a view of it
+        return output
 
+    handle = resolve(call.module, call.layout.adapter.values).register_forward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _zeroing_argument(attention: Any, zero: int | None) -> Iterator[None]:
+    """Attention of transformers' table: its values are an argument of the attention function."""
     from transformers import AttentionInterface
 
+    def forward(module, query, key, value, *args, **kwargs):
+        return eager_forward_of(module)(module, query, key, _without(value, zero, axis=2), *args, **kwargs)
+
     AttentionInterface.register("zeroing", forward)
-    config = attention.config
-    before = config._attn_implementation_internal
+    config, before = attention.config, attention.config._attn_implementation_internal
     config._attn_implementation_internal = "zeroing"
     try:
-        return _first(call.module(*call.args, **call.kwargs))
+        yield
     finally:
         config._attn_implementation_internal = before
 
 
-def _run_split(call: BlockCall, attention: Any, zero: int | None) -> Tensor:
-    def split(fused):
-        query, key, value = type(attention)._split_heads(attention, fused)
-        value = value.clone()
-        if zero is not None:
-            value[:, zero] = 0
-        return query, key, value
-
-    attention._split_heads = split
-    try:
-        return _first(call.module(*call.args, **call.kwargs))
-    finally:
-        del attention._split_heads
+def _without(values: Tensor, zero: int | None, axis: int) -> Tensor:
+    return values if zero is None else values.index_fill(axis, torch.tensor(zero), 0)
 
 
 def _first(output: Any) -> Tensor:
