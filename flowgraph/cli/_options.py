@@ -57,6 +57,7 @@ class _WordOr(click.ParamType):
 
 LEVEL = _WordOr(int, "all")
 HEADS = _WordOr(int, "all", "mean", "max", "min")
+HEADS_OR_EACH = _WordOr(int, "all", "mean", "max", "min", "each")
 RESIDUAL = _WordOr(float, "auto", "none")
 
 
@@ -84,45 +85,49 @@ text_argument: Callable[[F], F] = _stack(
     ),
 )
 
-graph_options: Callable[[F], F] = _stack(
-    model_option,
-    click.option(
-        "--edges",
-        default="attention",
-        show_default=True,
-        metavar="KIND",
-        help="Edge kind: what a layer's edges weigh. 'flowgraph models' lists them.",
-    ),
-    click.option(
-        "--heads",
-        type=HEADS,
-        default="all",
-        show_default=True,
-        help="How heads are joined, or one head's number from 0.",
-    ),
-    click.option(
-        "--residual",
-        type=RESIDUAL,
-        default="auto",
-        show_default=True,
-        help="Share of the residual connection: auto is 0.5, or none for edge kinds that hold it already.",
-    ),
-    click.option(
-        "--negative",
-        type=click.Choice(["error", "clip", "abs"]),
-        default="error",
-        show_default=True,
-        help="What to do with negative entries of signed edge kinds.",
-    ),
-    click.option(
-        "--generate",
-        type=click.IntRange(min=1),
-        metavar="N",
-        callback=lambda _, __, count: None if count is None else {"max_new_tokens": count},
-        help="Let the model write N tokens more first; each of them is then a target by default.",
-    ),
-    click.option("--truncate", is_flag=True, help="Cut a text that is longer than the model takes."),
-    click.option("--device", metavar="DEVICE", help="Where to run the model, such as cpu or cuda."),
+
+def _graph_options(edges_help: str, heads: click.ParamType, heads_help: str) -> Callable[[F], F]:
+    """The options that say what graph is made of a text."""
+    return _stack(
+        model_option,
+        click.option("--edges", default="attention", show_default=True, metavar="KIND", help=edges_help),
+        click.option("--heads", type=heads, default="all", show_default=True, help=heads_help),
+        click.option(
+            "--residual",
+            type=RESIDUAL,
+            default="auto",
+            show_default=True,
+            help="Share of the residual connection: auto is 0.5, or none for edge kinds that hold it already.",
+        ),
+        click.option(
+            "--negative",
+            type=click.Choice(["error", "clip", "abs"]),
+            default="error",
+            show_default=True,
+            help="What to do with negative entries of signed edge kinds.",
+        ),
+        click.option(
+            "--generate",
+            type=click.IntRange(min=1),
+            metavar="N",
+            callback=lambda _, __, count: None if count is None else {"max_new_tokens": count},
+            help="Let the model write N tokens more first; each of them is then a target by default.",
+        ),
+        click.option("--truncate", is_flag=True, help="Cut a text that is longer than the model takes."),
+        click.option("--device", metavar="DEVICE", help="Where to run the model, such as cpu or cuda."),
+    )
+
+
+graph_options: Callable[[F], F] = _graph_options(
+    "What a layer's edges weigh; 'flowgraph models' lists the kinds.",
+    HEADS,
+    "How heads are joined, or one head's number from 0.",
+)
+
+several_graphs_options: Callable[[F], F] = _graph_options(
+    "What a layer's edges weigh; several with commas between. 'flowgraph models' lists the kinds.",
+    HEADS_OR_EACH,
+    "How heads are joined, one head's number from 0, or each of them apart.",
 )
 
 flow_options: Callable[[F], F] = _stack(
@@ -196,8 +201,10 @@ def parse_targets(values: Sequence[str]) -> Any:
     return parsed[0] if len(parsed) == 1 else parsed
 
 
-def trace_graph(model: str, text: str | tuple[str, str], **options: Any) -> LayeredGraph:
-    """The graph of one text, from the options of ``graph_options``."""
+def trace_graphs(
+    model: str, text: str | tuple[str, str], *, edges: Sequence[str], **options: Any
+) -> list[LayeredGraph]:
+    """The graphs of one text, from the options of ``graph_options``: one for each edge kind and head asked for."""
     from flowgraph.capture.run import trace
     from flowgraph.graph import LayeredGraph
 
@@ -205,10 +212,18 @@ def trace_graph(model: str, text: str | tuple[str, str], **options: Any) -> Laye
         model,
         None,
         text,
-        edges=options["edges"],
+        edges=edges,
         heads=options["heads"],
         generate=options["generate"],
         truncate=options["truncate"],
         device=options["device"],
     )
-    return LayeredGraph.from_trace(traced, residual=options["residual"], negative=options["negative"])
+    assert not isinstance(traced, list)  # one text, one trace
+    heads = range(traced.meta["num_heads"]) if options["heads"] == "each" else (None,)
+    return [
+        LayeredGraph.from_trace(
+            traced, edges=kind, head=head, residual=options["residual"], negative=options["negative"]
+        )
+        for kind in traced.kinds
+        for head in heads
+    ]

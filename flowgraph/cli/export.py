@@ -14,7 +14,7 @@ from flowgraph.cli._options import (
     parse_target,
     read_text,
     text_argument,
-    trace_graph,
+    trace_graphs,
 )
 from flowgraph.cli._output import say
 
@@ -55,6 +55,7 @@ def command(
     top_k: int | None,
     solver: str,
     model: str | None,
+    edges: str,
     **options: Any,
 ) -> None:
     """Write the layered graph of TEXT as GraphML, for Gephi, Cytoscape, yEd, networkx or igraph.
@@ -62,7 +63,7 @@ def command(
     TEXT is a sentence in quotes, or - to read standard input. Nodes are tokens at levels, edges carry
     capacities; with --flow also one pair's flow and minimum cut.
     """
-    graph = trace_graph(model_or_embedded(model), read_text(text, pair), **options)
+    (graph,) = trace_graphs(model_or_embedded(model), read_text(text, pair), edges=[edges], **options)
     result = pair_flow(graph, *flow, level=level, solver=solver) if flow else None
     pruning = {"threshold": threshold, "top_k": top_k}
     graph.write_graphml(

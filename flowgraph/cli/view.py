@@ -8,16 +8,18 @@ import click
 
 from flowgraph.cli._options import (
     debug_option,
-    graph_options,
     model_or_embedded,
     read_text,
+    several_graphs_options,
     text_argument,
-    trace_graph,
+    trace_graphs,
 )
 from flowgraph.cli._output import say
 
 
-@click.command("view", epilog="Example: flowgraph view 'The cat sat on the mat.' --out cat.html")
+@click.command(
+    "view", epilog="Example: flowgraph view 'The cat sat on the mat.' --edges attention,alti --out cat.html"
+)
 @text_argument
 @click.option(
     "--out", required=True, type=click.Path(dir_okay=False), metavar="FILE.html", help="The file to write."
@@ -30,15 +32,19 @@ from flowgraph.cli._output import say
     metavar="MB",
     help="Size budget; what is too big is pruned.",
 )
-@graph_options
+@several_graphs_options
 @debug_option
-def command(text: str, pair: str | None, out: str, max_mb: float, model: str | None, **options: Any) -> None:
+def command(
+    text: str, pair: str | None, out: str, max_mb: float, model: str | None, edges: str, **options: Any
+) -> None:
     """Write one self-contained interactive page about TEXT: it loads nothing, so it can be sent to anyone.
 
-    TEXT is a sentence in quotes, or - to read standard input.
+    TEXT is a sentence in quotes, or - to read standard input. With several kinds of edges, or each head apart,
+    the page lets its reader choose.
     """
     from flowgraph.export.page import page
 
-    graph = trace_graph(model_or_embedded(model), read_text(text, pair), **options)
-    page(graph, out, max_mb=max_mb)
+    kinds = [kind.strip() for kind in edges.split(",")]
+    graphs = trace_graphs(model_or_embedded(model), read_text(text, pair), edges=kinds, **options)
+    page(graphs, out, max_mb=max_mb)
     say(f"wrote {out}: open it in a browser")

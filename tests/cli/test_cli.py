@@ -16,6 +16,7 @@ import pytest
 
 import flowgraph as fg
 from flowgraph import cli
+from flowgraph.embedded import SENTENCE
 
 pytestmark = pytest.mark.usefixtures("embedded")
 
@@ -180,6 +181,74 @@ def test_export_prunes(flowgraph, tmp_path):
     assert graph.num_edges == graph.num_nodes - graph.levels[0].size
 
 
+# --- view and demo ----------------------------------------------------------------------------------------
+
+
+def test_view_writes_one_page(flowgraph, tmp_path):
+    path = tmp_path / "cat.html"
+    code, out, err = flowgraph("view", "A cat sat.", "--edges", "attention, norm", "--out", path)
+    assert (code, out) == (0, "")
+    assert err == f"wrote {path}: open it in a browser\n"
+    page = path.read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "attention" in page
+    assert "norm" in page
+
+
+def test_view_of_each_head(flowgraph, tmp_path):
+    code, _, err = flowgraph("view", "A cat.", "--heads", "each", "--out", tmp_path / "heads.html")
+    assert code == 0, err
+
+
+def test_demo_does_the_whole_job(flowgraph, embedded, tmp_path):
+    folder = tmp_path / "a" / "demo"
+    code, out, err = flowgraph("demo", "--out", folder)
+    assert code == 0, err
+    assert sorted(p.name for p in folder.iterdir()) == ["graph.graphml", "heatmap.png", "view.html"]
+    assert (folder / "heatmap.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "view.html").stat().st_size > 100_000
+    graph = fg.LayeredGraph.from_trace(fg.trace(*embedded, SENTENCE, edges="alti"))
+    back = fg.LayeredGraph.read_graphml(folder / "graph.graphml")
+    assert back.levels[0].tokens == graph.levels[0].tokens
+    assert back.num_edges == graph.num_edges
+    assert (
+        out.count("raw ") == out.count("rollout ") == out.count("flow ") == 2
+    )  # two tables of three methods
+    row = graph.levels[0].tokens.index("are")
+    for score in fg.rollout(graph, targets=row)[0]:
+        assert f"{score:.4f}" in out
+    assert all(str(folder / name) in err for name in ("heatmap.png", "graph.graphml", "view.html"))
+
+
+def test_demo_does_not_write_over_a_file(flowgraph, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    code, _, err = flowgraph("demo", "--out", tmp_path / "taken")
+    assert code == 2
+    assert "--out" in err
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_models_shows_what_works(flowgraph):
+    code, out, _ = flowgraph("models", "--format", "json")
+    assert code == 0
+    values = json.loads(out)
+    assert values["model_type"] == "bert"
+    assert set(values["edges"]) == set(fg.mixing.names())
+    assert all(kind == {"works": True, "why_not": None} for kind in values["edges"].values())
+    code, out, _ = flowgraph("models")
+    assert code == 0
+    assert all(f" {kind} " in out for kind in fg.mixing.names())
+
+
+def test_models_says_why_not(flowgraph, monkeypatch):
+    reasons = {"attention": None, "alti": "'alti' needs the stream"}
+    monkeypatch.setattr("flowgraph.capture.support.supported_kinds", lambda model: reasons)
+    _, out, _ = flowgraph("models")
+    assert "'alti' needs the stream" in out
+    _, out, _ = flowgraph("models", "--format", "json")
+    assert json.loads(out)["edges"]["alti"] == {"works": False, "why_not": "'alti' needs the stream"}
+
+
 # --- bad input --------------------------------------------------------------------------------------------
 
 ATTRIBUTE = ("attribute", TEXT)
@@ -221,7 +290,10 @@ ATTRIBUTE = ("attribute", TEXT)
         (("export", TEXT), "error: Missing option '--out'"),
         (("export", TEXT, "--out", "/no/such/folder/x.graphml"), "error: path: the folder '/no/such/folder'"),
         (("export", TEXT, "--out", "x.graphml", "--flow", "sat"), "Option '--flow' requires 2 arguments"),
+        (("export", TEXT, "--out", "x.graphml", "--edges", "norm,alti"), "unknown edge kind 'norm,alti'"),
         (("view", TEXT), "error: Missing option '--out'"),
+        (("view", TEXT, "--out", "x.html", "--max-mb", "0"), "error: max_mb: "),
+        (("models", "--model", "nobody/no-such-model"), "error: model: nobody/no-such-model cannot be"),
     ],
 )
 def test_bad_input_is_one_clear_line(flowgraph, tmp_path, monkeypatch, arguments, message):
