@@ -27,6 +27,9 @@ if TYPE_CHECKING:
         MissingDependencyError,
         TimeLimitError,
     )
+    from flowgraph.evaluation.alignment import align, alignment_error_rate, read_alignments
+    from flowgraph.evaluation.report import Evaluation
+    from flowgraph.evaluation.run import evaluate
     from flowgraph.flow import attention_flow, bottleneck, flow_matrix, max_flow
     from flowgraph.graph import Block, LayeredGraph, Level
     from flowgraph.mixing import mixing_ratio, norms
@@ -39,6 +42,7 @@ _HOME = {
     "Attribution": "attribution",
     "Block": "graph",
     "CertificateError": "errors",
+    "Evaluation": "evaluation.report",
     "FlowResult": "solvers",
     "FlowgraphError": "errors",
     "FlowgraphWarning": "errors",
@@ -47,16 +51,20 @@ _HOME = {
     "MissingDependencyError": "errors",
     "TimeLimitError": "errors",
     "Trace": "capture.trace",
+    "align": "evaluation.alignment",
+    "alignment_error_rate": "evaluation.alignment",
     "attention_flow": "flow",
     "attribute": "attribution",
     "attribute_graph": "attribution",
     "bottleneck": "flow",
     "check_flow": "solvers",
+    "evaluate": "evaluation.run",
     "flow_matrix": "flow",
     "joint_flow": "shares",
     "max_flow": "flow",
     "mixing_ratio": "mixing",
     "norms": "mixing",
+    "read_alignments": "evaluation.alignment",
     "trace": "capture.run",
 }
 """Public name -> the module of this package that defines it."""
@@ -68,6 +76,7 @@ __all__ = [
     "Attribution",
     "Block",
     "CertificateError",
+    "Evaluation",
     "FlowResult",
     "FlowgraphError",
     "FlowgraphWarning",
@@ -77,11 +86,14 @@ __all__ = [
     "TimeLimitError",
     "Trace",
     "__version__",
+    "align",
+    "alignment_error_rate",
     "attention_flow",
     "attribute",
     "attribute_graph",
     "bottleneck",
     "check_flow",
+    "evaluate",
     "flow_matrix",
     "joint_flow",
     "max_flow",
@@ -89,6 +101,7 @@ __all__ = [
     "mixing_ratio",
     "norms",
     "raw",
+    "read_alignments",
     "rollout",
     "solvers",
     "trace",

@@ -43,7 +43,9 @@ class Summary:
     """Texts left out since their correlation is not defined."""
 
 
-def summarise(values: np.ndarray, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0) -> Summary:
+def summarise(
+    values: np.ndarray, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+) -> Summary:
     """Mean, standard deviation and percentile bootstrap interval of the defined ones among ``values`` (n,)."""
     values = np.asarray(values, np.float64)
     known = values[np.isfinite(values)]

@@ -1,8 +1,8 @@
 """Erasing the tokens an attribution ranks highest, or all others: comprehensiveness, sufficiency, deletion curve.
 
 With ``s(x)`` the score of the text, ``x \\ k`` the text with the k highest tokens blanked and ``k`` the text with all
-other tokens blanked: comprehensiveness ``s(x) - s(x \\ k)`` (high is good), sufficiency ``s(x) - s(k)`` (low is good), each
-averaged over several k, the AOPC (DeYoung et al. 2020, ERASER, 10.18653/v1/2020.acl-main.408; Samek et al. 2017).
+other tokens blanked: comprehensiveness ``s(x) - s(x \\ k)`` (high is good), sufficiency ``s(x) - s(k)`` (low is good),
+each averaged over several k, the AOPC (DeYoung et al. 2020, 10.18653/v1/2020.acl-main.408; Samek et al. 2017).
 Comprehensiveness as k grows to all tokens is the deletion curve.
 """
 

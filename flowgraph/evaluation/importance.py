@@ -1,7 +1,7 @@
 """How much each token matters to the model's own score: by blanking it out, and by gradients.
 
-Blank-out: ``|score(text) - score(text with token j replaced)|``. Gradients ``g`` (T, D) of the score with respect to the
-input embeddings ``x`` (T, D): ``|Σ_d g|``, ``|Σ_d g x|`` and ``‖g‖₂`` (Abnar & Zuidema 2020, sections 4 and 5;
+Blank-out: ``|score(text) - score(text with token j replaced)|``. Gradients ``g`` (T, D) of the score with respect to
+the input embeddings ``x`` (T, D): ``|Σ_d g|``, ``|Σ_d g x|`` and ``‖g‖₂`` (Abnar & Zuidema 2020, sections 4 and 5;
 10.18653/v1/2020.acl-main.385).
 """
 
@@ -70,8 +70,8 @@ def gradients(model: Any, question: Question) -> dict[str, np.ndarray]:
         (slope,) = torch.autograd.grad(score.sum(), vectors)
     if not torch.allclose(score.detach(), expected, rtol=1e-3, atol=1e-4):
         raise FlowgraphError(
-            f"model: {type(model).__name__} gives {float(score):.6g} from input embeddings and {float(expected):.6g} from "
-            "tokens, so gradients would explain another score; pass against=('blank-out',)"
+            f"model: {type(model).__name__} gives {float(score):.6g} from input embeddings and {float(expected):.6g} "
+            "from tokens, so gradients would explain another score; pass against=('blank-out',)"
         )
     g, x = slope[0].double(), vectors.detach()[0].double()
     reduced = {

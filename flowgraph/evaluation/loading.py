@@ -15,8 +15,8 @@ _HEADS = {
 
 
 def load_with_head(name: str | PathLike[str]) -> tuple[Any, Any]:
-    """Model and tokenizer as :func:`flowgraph.capture.loading.load` gives them, with the classifier or language head that
-    the configuration's ``architectures`` names; without one the model has none."""
+    """Model and tokenizer as :func:`flowgraph.capture.loading.load` gives them, with the classifier or language head
+    that the configuration's ``architectures`` names; without one the model has none."""
     from flowgraph.capture.loading import load
 
     return load(name, auto=auto_class)

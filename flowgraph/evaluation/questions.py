@@ -203,7 +203,8 @@ def _one_token(tokenizer: Any, word: str, spaced: bool) -> int:
         if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
             return int(ids[0])
     raise FlowgraphError(
-        f"candidates: {word!r} is not one token of this model's vocabulary; choose words that are, or leave the text out"
+        f"candidates: {word!r} is not one token of this model's vocabulary; choose words that are, or leave the text "
+        "out"
     )
 
 
@@ -228,10 +229,7 @@ def _mean_vector(output: Any) -> Tensor:
 def blank_token(tokenizer: Any, blank: str | int | None = None) -> int:
     """The id that replaces a token: the mask, else the unknown, else the padding token; or the one asked for."""
     if blank is not None:
-        number = blank if isinstance(blank, int) else tokenizer.convert_tokens_to_ids(blank)
-        if number is None or (isinstance(blank, str) and number == tokenizer.unk_token_id != _unknown(tokenizer, blank)):
-            raise FlowgraphError(f"blank: {blank!r} is no token of this tokenizer")
-        return int(number)
+        return _named_token(tokenizer, blank)
     for name in ("mask", "unk", "pad"):
         number = getattr(tokenizer, f"{name}_token_id", None)
         if number is not None:
@@ -241,9 +239,14 @@ def blank_token(tokenizer: Any, blank: str | int | None = None) -> int:
     )
 
 
-def _unknown(tokenizer: Any, token: str) -> int | None:
-    """The unknown token's id if ``token`` is the unknown token itself."""
-    return tokenizer.unk_token_id if token == tokenizer.unk_token else None
+def _named_token(tokenizer: Any, token: str | int) -> int:
+    number = token if isinstance(token, int) else tokenizer.convert_tokens_to_ids(token)
+    unknown = number == tokenizer.unk_token_id and token not in (tokenizer.unk_token, number)
+    if number is None or unknown or not 0 <= number < len(tokenizer):
+        raise FlowgraphError(
+            f"blank: {token!r} is no token of this tokenizer; pass a token as its vocabulary spells it"
+        )
+    return int(number)
 
 
 def read_items(

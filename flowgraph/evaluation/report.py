@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -126,14 +126,15 @@ class Evaluation:
         drops = np.stack([result.drops for result in self.results], axis=-1)  # (rankings, 2, curve, texts)
         return tuple(self._curve(name, drops[k]) for k, name in enumerate(self.axes["rankings"]))
 
-    def find(self, method: str, *, edges: str | None = None, against: str, tokens: str = "all") -> list[Summary]:
-        """Summaries of one method by level, from 1; of ``random`` a single one. ``edges`` may be left out of one kind."""
+    def find(
+        self, method: str, *, edges: str | None = None, against: str, tokens: str = "all"
+    ) -> list[Summary]:
+        """Summaries of one method by level, from 1; of ``random`` a single one. ``edges`` may be left out where there
+        is one kind."""
         if edges is None and method != "random" and len(self.axes["edges"]) == 1:
             edges = self.axes["edges"][0]
         wanted = (method, edges, against, tokens)
-        return [
-            c.summary for c in self.correlations if (c.method, c.edges, c.against, c.tokens) == wanted
-        ]
+        return [c.summary for c in self.correlations if (c.method, c.edges, c.against, c.tokens) == wanted]
 
     def _summary(self, values: np.ndarray) -> Summary:
         return summarise(values, resamples=self.resamples, confidence=self.confidence, seed=self.seed)

@@ -275,11 +275,17 @@ class _Runner:
         question = make_question(self.model, self.tokenizer, item, explain=self.plan.explain)
         tokens = len(question.ids)
         if tuple(question.ids.tolist()) != tuple(traced.token_ids):
-            raise FlowgraphError(f"texts: {item.text!r} is read as other tokens when traced; pass it as a string")
+            raise FlowgraphError(
+                f"texts: {item.text!r} is read as other tokens when traced; pass it as a string"
+            )
         relevance = self._relevance(question, traced)  # (edges, methods, L, T)
         random = np.random.default_rng([self.plan.seed, number]).random(tokens)
         score, importance = self._importance(question)
-        rankings = [*relevance[:, :, -1].reshape(-1, tokens), random, *importance]  # as in the axis "rankings"
+        rankings = [
+            *relevance[:, :, -1].reshape(-1, tokens),
+            random,
+            *importance,
+        ]  # as in the axis "rankings"
         return TextResult(
             facts=dict(question.facts)
             | {"score": score, "size": tokens, "content": int(question.content.sum())},
@@ -314,7 +320,10 @@ class _Runner:
         """(edges, methods, L, T): each token's relevance at each level, in the row that the score is read from."""
         return np.array(
             [
-                [self._row(question, self._graph(traced, kind, method), method) for method in self.plan.methods]
+                [
+                    self._row(question, self._graph(traced, kind, method), method)
+                    for method in self.plan.methods
+                ]
                 for kind in self.plan.edges
             ]
         )
@@ -358,13 +367,14 @@ class _Log:
         """Results kept in ``path``; a file of other settings or texts is refused."""
         if path is None:
             return cls()
-        log = cls(path=Path(path))
+        file = Path(path)
+        log = cls(path=file)
         head = json.dumps({"flowgraph": "evaluation log 1", "key": _key(meta, items)})
-        if not log.path.exists():
-            log.path.parent.mkdir(parents=True, exist_ok=True)
-            log.path.write_text(head + "\n", encoding="utf-8")
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(head + "\n", encoding="utf-8")
             return log
-        first, *lines = log.path.read_text(encoding="utf-8").splitlines() or [""]
+        first, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
         if first != head:
             raise FlowgraphError(
                 f"resume: {str(path)!r} is no log of this model, these texts and settings; name another file"
@@ -381,8 +391,7 @@ class _Log:
                 break  # the last line of a run that was killed while it wrote
             good.append(line)
             self.done[entry["number"]] = TextResult.from_dict(entry)
-        if len(good) < len(lines):
-            assert self.path is not None
+        if self.path is not None and len(good) < len(lines):
             head = self.path.read_text(encoding="utf-8").splitlines()[0]
             self.path.write_text("\n".join([head, *good]) + "\n", encoding="utf-8")
 

@@ -1,0 +1,116 @@
+"""Texts to evaluate on, read from a file: JSON Lines, CSV, TSV, or one text a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from os import PathLike, fspath
+from typing import Any
+
+from flowgraph.errors import FlowgraphError
+from flowgraph.evaluation.questions import Item
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where texts, labels and candidate words stand."""
+
+    text: str = "text"
+    second: str | None = None
+    """Second sentence of a pair."""
+    label: str | None = None
+    """None: ``label`` where there is such a column."""
+    candidates: tuple[str, str] | None = None
+    """None: ``good`` and ``bad`` where there are such columns."""
+
+
+def read_data(
+    path: str | PathLike[str],
+    columns: Columns = Columns(),
+    *,
+    form: str | None = None,
+    header: bool = True,
+    template: str = "{text}",
+    mask: str | None = None,
+    limit: int | None = None,
+) -> list[Item]:
+    """Items of a file, in its order.
+
+    Parameters
+    ----------
+    path
+        A local file.
+    columns
+        Names of the columns (keys of JSON Lines); with ``header=False`` they are ``1``, ``2``, ... as text.
+    form
+        ``jsonl``, ``csv``, ``tsv`` or ``text``; None: by the file's name.
+    template
+        What the model reads: ``{text}`` stands for the text, ``{mask}`` for the model's mask token ``mask``.
+    limit
+        The first so many texts.
+
+    Raises
+    ------
+    FlowgraphError
+        For a record that cannot be read or lacks a column, with its line.
+    """
+    from flowgraph.corpus.formats import FORMATS, InputOptions, format_of
+
+    name = form or format_of(fspath(path))
+    if name not in FORMATS or name == "parquet":
+        raise FlowgraphError(f"form: {name!r} cannot be evaluated on; pass jsonl, csv, tsv or text")
+    if "{mask}" in template and mask is None:
+        raise FlowgraphError("template: the model's tokenizer has no mask token; leave {mask} out")
+    options = InputOptions(form=name, text_column=columns.text, header=header)
+    try:
+        with open(path, "rb") as file:
+            rows = islice(FORMATS[name](file, options), limit)
+            items = [_item(row, columns, template, mask) for row in rows]
+    except OSError as error:
+        raise FlowgraphError(f"data: {fspath(path)!r} cannot be read: {error.strerror or error}") from None
+    if not items:
+        raise FlowgraphError(f"data: {fspath(path)!r} holds no text")
+    return items
+
+
+def _item(row: Any, columns: Columns, template: str, mask: str | None) -> Item:
+    if row.values is None:
+        raise FlowgraphError(f"data: line {row.line}: {row.problem}")
+    try:
+        texts = [_filled(str(row.values[name]), template, mask) for name in _text_columns(columns)]
+        return Item(
+            text=texts[0] if len(texts) == 1 else (texts[0], texts[1]),
+            label=_label(row.values, columns),
+            candidates=_candidates(row.values, columns),
+        )
+    except KeyError as error:
+        known = ", ".join(map(str, row.values))
+        raise FlowgraphError(f"data: line {row.line} has no column {error}; it has {known}") from None
+
+
+def _text_columns(columns: Columns) -> Iterator[str]:
+    yield columns.text
+    if columns.second is not None:
+        yield columns.second
+
+
+def _filled(text: str, template: str, mask: str | None) -> str:
+    return template.replace("{mask}", mask or "").replace("{text}", text)
+
+
+def _label(values: Mapping[str, Any], columns: Columns) -> int | str | None:
+    if columns.label is None:
+        found = values.get("label")
+        return found if isinstance(found, (int, str)) else None
+    value = values[columns.label]
+    return value if isinstance(value, int) else str(value)
+
+
+def _candidates(values: Mapping[str, Any], columns: Columns) -> tuple[str, str] | None:
+    names = columns.candidates
+    if names is None:
+        if "good" not in values or "bad" not in values:
+            return None
+        names = ("good", "bad")
+    return str(values[names[0]]), str(values[names[1]])

@@ -1,0 +1,67 @@
+"""Correlations by level, drawn by matplotlib."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flowgraph.export.plot import finish, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from flowgraph.evaluation.report import Evaluation
+
+_COLOURS = {"raw": "#8c8c8c", "rollout": "#e69f00", "flow": "#0072b2"}
+_DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)))
+_TITLES = {"all": "all tokens", "content": "without special tokens"}
+
+
+def levels_picture(evaluation: Evaluation, path: str | PathLike[str] | None = None) -> Figure:
+    """Spearman by level: importances across, rules for tokens down; one line a method (colour) and edge kind (dash),
+    bands the bootstrap intervals, dotted the random baseline. Written to ``path`` (``.png``, ``.svg``, ``.pdf``)."""
+    across, down = evaluation.axes["against"], evaluation.axes["tokens"]
+    figure = new_figure(2.9 * len(across) + 1.6, 2.4 * len(down) + 0.6)
+    grid = figure.subplots(len(down), len(across), squeeze=False, sharex=True, sharey=True)
+    for row, rule in zip(grid, down, strict=True):
+        for axes, against in zip(row, across, strict=True):
+            _panel(axes, evaluation, against, rule)
+            axes.set_title(f"{against}, {_TITLES[rule]}", fontsize=8)
+        row[0].set_ylabel("Spearman's rho", fontsize=8)
+    for axes in grid[-1]:
+        axes.set_xlabel("level", fontsize=8)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=7, frameon=False)
+    return finish(figure, path)
+
+
+def _panel(axes: Any, evaluation: Evaluation, against: str, rule: str) -> None:
+    levels = np.arange(1, evaluation.levels + 1)
+    for dash, kind in zip(
+        _repeated(_DASHES, len(evaluation.axes["edges"])), evaluation.axes["edges"], strict=True
+    ):
+        for method in evaluation.axes["methods"]:
+            found = evaluation.find(method, edges=kind, against=against, tokens=rule)
+            colour = _COLOURS[method]
+            axes.plot(
+                levels,
+                [s.mean for s in found],
+                color=colour,
+                linestyle=dash,
+                marker=".",
+                label=f"{method} {kind}",
+            )
+            axes.fill_between(
+                levels, [s.low for s in found], [s.high for s in found], color=colour, alpha=0.15
+            )
+    (random,) = evaluation.find("random", against=against, tokens=rule)
+    axes.axhline(random.mean, color="black", linestyle=":", linewidth=0.8, label="random")
+    axes.set_xticks(levels)
+    axes.tick_params(labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _repeated(values: tuple[Any, ...], count: int) -> list[Any]:
+    return [values[k % len(values)] for k in range(count)]
