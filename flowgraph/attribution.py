@@ -257,6 +257,11 @@ class Attribution:
         more = [f"  ... and {rows - 5} more targets"] if rows > 5 else []
         return "\n".join([head, *lines, *more])
 
+    def _repr_html_(self) -> str:
+        from flowgraph.export.notebook import attribution_html
+
+        return attribution_html(self)
+
     def _top_level(self) -> np.ndarray:
         """``(targets, inputs)``: the scores, of ``level="all"`` those of the top level."""
         return self.scores if self.scores.ndim == 2 else self.scores[-1]

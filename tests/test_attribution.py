@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import lxml.html
 import numpy as np
 import pytest
 
@@ -223,6 +224,28 @@ def test_to_pandas():
     assert frame.loc[(3, "cat"), (4, "a")] == SCORES[3, 4]
     frame = example(scores=np.stack([SCORES, 2 * SCORES]), level="all").to_pandas()
     assert frame.loc[(2, 3, "cat"), (1, "un")] == 2 * SCORES[3, 1]
+
+
+def test_a_notebook_shows_a_picture_and_a_table_without_scripts():
+    pytest.importorskip("matplotlib")
+    nasty = ("<script>alert(1)</script>", "<!--", "&amp;", '"', "\x00")
+    html = example(tokens=nasty, target_tokens=nasty)._repr_html_()
+    tree = lxml.html.fromstring(html)
+    assert tree.tag == "div"
+    assert not tree.xpath("//script | //style | //*[@onerror or @onclick]")
+    assert tree.xpath("//img/@src")[0].startswith("data:image/png;base64,")
+    rows = tree.xpath("//tr")[1:]
+    assert [row.xpath("string(th)") for row in rows[:4]] == ["<script>alert(1)<…", "<!--", "&amp;", '"']
+    assert rows[0].xpath("string(td[1])") == "<script>alert(1)<… 0.400"
+    assert len(html) < 100_000
+
+
+def test_a_large_attribution_stays_small_in_a_notebook():
+    tokens = [str(k) for k in range(300)]
+    large = Attribution(np.eye(300), tokens, tokens, 1, "flow", "attention")
+    html = large._repr_html_()
+    assert len(html) < 20_000
+    assert "288 more targets are left out here." in html
 
 
 # --- from a graph -----------------------------------------------------------------------------------------

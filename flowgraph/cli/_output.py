@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from flowgraph.export.labels import visible
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -122,8 +124,8 @@ def bar(value: float, largest: float, width: int = _BAR // 2) -> str:
 
 
 def printable(token: str) -> str:
-    """A token as it can be shown on a terminal: control characters written as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token)
+    """A token as a terminal can show it: control characters spelt out."""
+    return visible(token, max_length=60)
 
 
 def _scores_table(attribution: Attribution, scores: np.ndarray, columns: Sequence[str], title: str) -> Table:

@@ -156,6 +156,7 @@ def test_terminal_control_characters_are_shown_as_escapes():
     from flowgraph.cli._output import printable
 
     assert printable("\x1b[31mé\u202e") == "\\x1b[31mé\\u202e"
+    assert printable("a" * 30) == "a" * 30
 
 
 # --- export -----------------------------------------------------------------------------------------------
