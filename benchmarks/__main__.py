@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -33,17 +34,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def smoke_all(benchmarks: Iterable[str]) -> int:
-    """Run each at small size; 1 where a ratio is below its bound."""
+    """Run each at small size; 1 where a ratio is below its bound or a benchmark raises."""
     ratios: list[Ratio] = []
+    broken: list[str] = []
     for name in benchmarks:
         start = time.perf_counter()
         print(f"--- {name}", flush=True)
-        ratios += list(_module(name).smoke() or ())
+        try:
+            ratios += _module(name).smoke()
+        except Exception:
+            traceback.print_exc()
+            broken.append(name)
         print(f"    {time.perf_counter() - start:.1f} s", flush=True)
     print("\nsummary")
-    for ratio in ratios:
-        print(ratio)
-    return 0 if all(ratio.holds for ratio in ratios) else 1
+    for line in (*ratios, *(f"{name}: RAISED AN ERROR" for name in broken)):
+        print(line)
+    return 0 if not broken and all(ratio.holds for ratio in ratios) else 1
 
 
 def _module(name: str) -> ModuleType:
