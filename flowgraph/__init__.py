@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flowgraph.attribution import Attribution, attribute, attribute_graph
     from flowgraph.capture.run import trace
     from flowgraph.capture.trace import Trace
+    from flowgraph.corpus.dataset import open_run
     from flowgraph.errors import (
         CertificateError,
         FlowgraphError,
@@ -64,6 +65,7 @@ _HOME = {
     "max_flow": "flow",
     "mixing_ratio": "mixing",
     "norms": "mixing",
+    "open_run": "corpus.dataset",
     "read_alignments": "evaluation.alignment",
     "trace": "capture.run",
 }
@@ -100,6 +102,7 @@ __all__ = [
     "mixing",
     "mixing_ratio",
     "norms",
+    "open_run",
     "raw",
     "read_alignments",
     "rollout",

@@ -1,0 +1,184 @@
+"""Where workers run. An engine maps tasks to reports, in any order, a bounded number of tasks at a time.
+
+``engine(spec, tasks, workers, stop) -> Iterator[Report]``: no task is taken after ``stop`` is set, and those under way
+are finished.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from flowgraph.corpus.windows import Task
+from flowgraph.errors import FlowgraphError, FlowgraphWarning
+
+if TYPE_CHECKING:
+    from flowgraph.corpus.worker import Report, Worker, WorkerSpec
+
+_QUEUED = 1
+"""Tasks that wait for each worker, so that none idles while its next window is read."""
+
+_DEATHS = 3
+"""Deaths of workers without a window done in between, after which the run gives up."""
+
+ENGINES = ("local", "ray")
+
+
+def run_here(spec: WorkerSpec, tasks: Iterable[Task], stop: threading.Event) -> Iterator[Report]:
+    """One worker, in this process."""
+    from flowgraph.corpus.worker import Worker
+
+    worker: Worker | None = None
+    for task in tasks:
+        if stop.is_set():
+            return
+        worker = worker or Worker(spec)
+        yield worker(task)
+
+
+def run_local(
+    spec: WorkerSpec, tasks: Iterable[Task], workers: int, stop: threading.Event
+) -> Iterator[Report]:
+    """Processes of their own, spawned and never forked: a fork of a process with threads may hang.
+
+    A worker that dies (out of memory, killed) costs the windows that were under way, which start again.
+    """
+    waiting = iter(tasks)
+    again: list[Task] = []
+    deaths = 0
+    while True:
+        pool = _Pool(spec, workers)
+        try:
+            for report in pool.run(again, waiting, stop):
+                deaths = 0
+                yield report
+            return
+        except BrokenProcessPool:
+            deaths += 1
+            if deaths >= _DEATHS:
+                raise FlowgraphError(
+                    f"workers: a worker died {deaths} times without a window done (out of memory?); finished shards "
+                    "are intact: try fewer --workers, a smaller --batch or a smaller --window"
+                ) from None
+            warnings.warn("workers: one died; its windows start again", FlowgraphWarning, stacklevel=2)
+            again = pool.unfinished()
+        finally:
+            pool.close()
+
+
+class _Pool:
+    """Worker processes, and the tasks they have."""
+
+    def __init__(self, spec: WorkerSpec, workers: int) -> None:
+        self._workers = workers
+        self._running: dict[Future[Report], Task] = {}
+        self._executor = ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_begin,
+            initargs=(spec,),
+        )
+
+    def run(self, first: list[Task], tasks: Iterator[Task], stop: threading.Event) -> Iterator[Report]:
+        for task in first:
+            self._submit(task)
+        while True:
+            if not stop.is_set():
+                room = self._workers * (1 + _QUEUED) - len(self._running)
+                for task in islice(tasks, max(0, room)):
+                    self._submit(task)
+            else:
+                self._drop_queued()
+            if not self._running:
+                return
+            done, _ = wait(self._running, timeout=0.5, return_when=FIRST_COMPLETED)
+            for future in done:
+                report = future.result()
+                del self._running[future]
+                yield report
+
+    def _submit(self, task: Task) -> None:
+        # known before it is submitted: the pool may be broken already, and then the task must not be lost
+        future: Future[Report] = Future()
+        self._running[future] = task
+        submitted = self._executor.submit(_work, task)
+        del self._running[future]
+        self._running[submitted] = task
+
+    def _drop_queued(self) -> None:
+        for future in list(self._running):
+            if future.cancel():
+                del self._running[future]
+
+    def unfinished(self) -> list[Task]:
+        return sorted(self._running.values(), key=lambda task: task.number)
+
+    def close(self) -> None:
+        """End the workers: at once, where they still have work."""
+        processes = list((self._executor._processes or {}).values())
+        if self._running:
+            for process in processes:
+                process.terminate()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+# --- in the worker's process ----------------------------------------------------------------------------------
+
+_spec: WorkerSpec | None = None
+_worker: Worker | None = None
+
+
+def _begin(spec: WorkerSpec) -> None:
+    """Nothing that can fail: an error here would be told to nobody."""
+    import signal
+
+    global _spec
+    _spec = spec
+    # Ctrl-C reaches every process of the terminal; the run decides what becomes of the windows under way
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """A run that was killed leaves no workers behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(task: Task) -> Report:
+    from flowgraph.corpus.worker import Worker
+
+    global _worker
+    if _worker is None:
+        assert _spec is not None
+        _worker = Worker(_spec)
+    return _worker(task)
+
+
+Engine = Callable[["WorkerSpec", Iterable[Task], threading.Event], "Iterator[Report]"]
+
+
+def find_engine(name: str, workers: int, ray_address: str | None) -> Engine:
+    """An engine by name. ``workers=0``: in this process."""
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+        raise FlowgraphError(f"workers: {workers!r} is not a number of processes; pass 1 or more")
+    if name == "ray":
+        from flowgraph.corpus.ray_engine import run_on_ray
+
+        return lambda spec, tasks, stop: run_on_ray(spec, tasks, max(1, workers), stop, ray_address)
+    if name != "local":
+        raise FlowgraphError(f"engine: unknown engine {name!r}; choose one of {', '.join(ENGINES)}")
+    if ray_address is not None:
+        raise FlowgraphError(f"ray_address: {ray_address!r} is for engine 'ray'; pass engine='ray' as well")
+    if workers == 0:
+        return run_here
+    return lambda spec, tasks, stop: run_local(spec, tasks, workers, stop)

@@ -1,0 +1,259 @@
+"""``run_corpus``: from an input file to a folder of shards, and on from wherever an earlier run ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Protocol
+
+from flowgraph.corpus.engines import Engine, find_engine
+from flowgraph.corpus.formats import InputOptions
+from flowgraph.corpus.index import ERRORS, Index, Known, temporary_index
+from flowgraph.corpus.lock import locked
+from flowgraph.corpus.reader import Reader
+from flowgraph.corpus.settings import (
+    Settings,
+    fingerprint,
+    identity_of_run,
+    open_manifest,
+    write_manifest,
+)
+from flowgraph.corpus.shards import FOLDERS, load_index, tidy_data, tidy_errors
+from flowgraph.corpus.store import Store
+from flowgraph.corpus.summary import Summary
+from flowgraph.corpus.weights import hash_of_model, model_folder
+from flowgraph.corpus.windows import make_tasks
+from flowgraph.corpus.worker import WorkerSpec
+from flowgraph.errors import FlowgraphError
+
+
+class Observer(Protocol):
+    """Who is told how far the run is."""
+
+    def __call__(self, summary: Summary, fraction: float | None) -> None: ...
+
+
+class StoppedError(FlowgraphError):
+    """The run ended before its input: interrupted, or too many records failed."""
+
+    def __init__(self, message: str, summary: Summary, signal_number: int | None = None) -> None:
+        super().__init__(message)
+        self.summary, self.signal_number = summary, signal_number
+
+
+def run_corpus(
+    input: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    model: str | os.PathLike[str],
+    *,
+    settings: Settings | None = None,
+    columns: InputOptions | None = None,
+    workers: int = 1,
+    engine: str = "local",
+    ray_address: str | None = None,
+    time_limit: float | None = None,
+    max_errors: int | None = None,
+    retry_errors: bool = False,
+    observe: Observer | None = None,
+) -> Summary:
+    """Attribute every text of a data set; on a folder that holds a part of it already, the rest.
+
+    Parameters
+    ----------
+    input
+        A file at any address: JSON Lines, CSV, TSV, Parquet or plain text, by its name or ``columns.form``,
+        compressed or not; ``-`` is standard input.
+    out
+        A folder at any address. ``data/`` gets the rows, ``errors/`` what failed, ``manifest.json`` the settings and
+        the schema.
+    model
+        A folder, or a name on the hub.
+    settings
+        What is computed. A folder begun with other settings, weights or library versions is refused.
+    workers
+        Processes that hold the model; 0: this process.
+    engine, ray_address
+        ``"local"``, or ``"ray"`` with the address of a cluster (None: a Ray of its own on this machine).
+    time_limit
+        Seconds for each flow; a text with a slower one is an error.
+    max_errors
+        Records that may fail in this run; with one more it ends.
+    retry_errors
+        Try records again that failed in earlier runs.
+
+    Raises
+    ------
+    StoppedError
+        After Ctrl-C (or SIGTERM), and past ``max_errors``. Finished shards are intact; the same call goes on.
+    FlowgraphError
+        For settings that cannot be used, a folder in use or begun otherwise, an input or folder that cannot be read
+        or written.
+    """
+    settings = (settings or Settings()).checked()
+    columns = columns or InputOptions()
+    _check_max_errors(max_errors)
+    run_engine = find_engine(engine, workers, ray_address)
+    folder = model_folder(os.fspath(model))
+    model_hash = hash_of_model(folder)
+    identity = identity_of_run(settings, columns, model_hash)
+    store = Store(out)
+    reader = Reader(os.fspath(input), columns)
+    try:
+        store.make(*FOLDERS)
+        with locked(store), temporary_index() as index, _signals() as stopped:
+            manifest = open_manifest(store, identity, os.path.basename(os.fspath(model)))
+            spec = WorkerSpec(
+                model=os.fspath(model) if engine == "ray" else str(folder),
+                out=_absolute(store),
+                settings=settings,
+                fingerprint=fingerprint(identity),
+                time_limit=time_limit,
+                model_hash=model_hash if engine == "ray" else None,
+            )
+            run = _Run(store, reader, index, manifest, Summary(out=store.address), observe or _nobody)
+            return run.go(run_engine, spec, stopped, max_errors=max_errors, retry_errors=retry_errors)
+    finally:
+        reader.close()
+
+
+class _Stopped:
+    """Whether to stop, and which signal said so."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.signal_number: int | None = None
+
+
+class _Run:
+    """One run on a locked folder."""
+
+    def __init__(
+        self,
+        store: Store,
+        reader: Reader,
+        index: Index,
+        manifest: dict[str, Any],
+        summary: Summary,
+        observe: Observer,
+    ) -> None:
+        self._store, self._reader, self._index = store, reader, index
+        self._manifest, self.summary, self._observe = manifest, summary, observe
+        self._retry_errors = False
+
+    def go(
+        self,
+        engine: Engine,
+        spec: WorkerSpec,
+        stopped: _Stopped,
+        *,
+        max_errors: int | None,
+        retry_errors: bool,
+    ) -> Summary:
+        start = time.monotonic()
+        self._retry_errors = retry_errors
+        self._store.sweep("", *FOLDERS)
+        self.summary.damaged = load_index(self._store, self._index)
+        tasks = make_tasks(
+            self._reader,
+            self._index,
+            size=spec.settings.window,
+            retry_errors=retry_errors,
+            on_window=self._count_window,
+        )
+        try:
+            for report in engine(spec, tasks, stopped.event):
+                self.summary.add(report)
+                self._index.settle(report.done, report.failures)
+                self._observe(self.summary, self._reader.fraction)
+                if max_errors is not None and self.summary.failed > max_errors:
+                    stopped.event.set()
+        finally:
+            self.summary.seconds = time.monotonic() - start
+        self._finish(complete=not stopped.event.is_set())
+        self._raise_if_stopped(stopped, max_errors)
+        return self.summary
+
+    def _count_window(self, known: list[Known]) -> None:
+        self.summary.records += len(known)
+        self.summary.known += sum(k.place not in (None, ERRORS) for k in known)
+        if not self._retry_errors:
+            self.summary.known_errors += sum(k.place == ERRORS for k in known)
+        self._observe(self.summary, self._reader.fraction)
+
+    def _finish(self, complete: bool) -> None:
+        summary, index = self.summary, self._index
+        summary.complete = complete
+        summary.moved, summary.returned = index.moved, index.returned
+        if complete:
+            summary.removed = index.removed()
+            if summary.removed or summary.moved or summary.returned:
+                tidy_data(self._store, index)
+        if complete or index.untidy or summary.retried:
+            tidy_errors(self._store, index, complete=complete)
+        write_manifest(self._store, self._manifest | {"complete": complete, "last_run": summary.to_dict()})
+
+    def _raise_if_stopped(self, stopped: _Stopped, max_errors: int | None) -> None:
+        summary = self.summary
+        if stopped.signal_number is not None:
+            raise StoppedError(
+                f"stopped after {summary.computed + summary.failed} records; the same command goes on from here",
+                summary,
+                stopped.signal_number,
+            )
+        reason = "; ".join(f"{text} ({count})" for text, count in summary.reasons.most_common(1))
+        if stopped.event.is_set():
+            raise StoppedError(
+                f"max_errors: {summary.failed} records failed, {max_errors} may: most often {reason}; see errors/ in "
+                f"{self._store.address!r}, and the same command goes on with a larger --max-errors",
+                summary,
+            )
+        if summary.records and not summary.computed and not summary.known:
+            raise StoppedError(
+                f"input: all {summary.records} records failed"
+                f"{f': most often {reason}' if reason else ' (--retry-errors tries them again)'}; see errors/ in "
+                f"{self._store.address!r}",
+                summary,
+            )
+
+
+def _check_max_errors(value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise FlowgraphError(f"max_errors: {value!r} is not a number of records; pass 0 or more")
+
+
+def _absolute(store: Store) -> str:
+    """The address as another process finds it."""
+    return store.root if store.local else store.address
+
+
+def _nobody(summary: Summary, fraction: float | None) -> None:
+    pass
+
+
+@contextmanager
+def _signals() -> Iterator[_Stopped]:
+    """Ctrl-C and SIGTERM ask the run to end with the windows under way; a second one ends it at once."""
+    stopped = _Stopped()
+
+    def ask(number: int, _: FrameType | None) -> None:
+        if stopped.signal_number is not None:
+            raise KeyboardInterrupt
+        stopped.signal_number = number
+        stopped.event.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    old: dict[int, Callable[..., Any] | int | None] = {
+        number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stopped
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
