@@ -221,12 +221,15 @@ def _within_budget(variants: list[Variant], max_mb: float, first: dict[str, Any]
     """The page, made again with fewer edges until it fits: its size is known only when it is there."""
     library = _library_bytes()
     room = max_mb * 1e6
-    allowed = room
+    allowed, last = room, -1
     for _ in range(8):
         html = _render(variants, _fit(variants, allowed, first), first, title)
         size = len(html.encode("utf-8", "replace")) - library
         if size <= room:
             return html
+        if size == last:
+            break  # nothing more can be left out
+        last = size
         allowed = allowed * 0.92 * room / size if size < 4 * room else allowed - (size - room)
     raise FlowgraphError(
         f"max_mb: {max_mb} MB is too little even for the tokens and the largest edges ({size / 1e6:.2f} MB); "
@@ -425,10 +428,13 @@ def _packed_edges(graph: LayeredGraph, pruning: Pruning) -> dict[str, np.ndarray
 
 
 def _library_bytes() -> int:
-    """Size of Bokeh's own script in the page, which the budget leaves aside."""
-    from bokeh.resources import INLINE
+    """Size of Bokeh's core script, the one part of its library that the page holds."""
+    try:
+        from bokeh.resources import Resources
+    except ImportError:
+        raise missing_dependency("bokeh", "view", "the page") from None
 
-    return sum(len(text.encode("utf-8")) for text in (*INLINE.js_raw, *INLINE.css_raw))
+    return sum(len(text.encode("utf-8")) for text in Resources(mode="inline", components=["bokeh"]).js_raw)
 
 
 # --- Bokeh's models ---------------------------------------------------------------------------------------
