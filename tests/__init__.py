@@ -1,0 +1,1 @@
+"""Tests, one folder or file a part of the package. A package, as some libraries install a ``tests`` of their own."""
