@@ -53,10 +53,10 @@ class Split:
 class Recipe:
     """How the model is trained; everything that was tuned."""
 
-    epochs: int = 6
+    epochs: int = 4
     natural_copies: int = 2
     """Times each natural item is seen an epoch."""
-    attracted: int = 10_000
+    attracted: int = 8_000
     """Attractor items drawn for each epoch."""
     batch: int = 64
     rate: float = 1e-3

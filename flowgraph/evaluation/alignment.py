@@ -29,7 +29,7 @@ def alignment_error_rate(
     sure: Sequence[Collection[Link]],
     possible: Sequence[Collection[Link]],
 ) -> float:
-    """AER of a whole test set, between 0 and 1: ``1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)``, links of all sentences together.
+    """AER of a whole test set, from 0 to 1: ``1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|)``, links of all sentences together.
 
     ``predicted`` A, ``sure`` S and ``possible`` P: one set of ``(source, target)`` links a sentence; P holds S (sure
     links missing from it are counted as possible). Och & Ney 2003 (10.1162/089120103321337421). Raises

@@ -1,0 +1,315 @@
+"""``fg.evaluate`` as a whole, against relevance and importance put together by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+import flowgraph as fg
+from flowgraph.errors import FlowgraphError
+from flowgraph.evaluation.erasure import CURVE
+from flowgraph.evaluation.importance import AGAINST
+from flowgraph.evaluation.questions import Item
+from tests.evaluation.asked import KINDS, MASKED, TEXTS, asked_models, causal_model, classifier, masked_model
+
+QUICK = {"resamples": 50}
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    """An evaluation of each kind of score over two edge kinds."""
+    found = {}
+    for kind, (model, tokenizer, texts, more) in asked_models().items():
+        found[kind] = fg.evaluate(
+            model, tokenizer, texts, edges=["attention", "norm-residual"], **QUICK, **more
+        )
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_correlations_equal_those_put_together_by_hand(evaluated, kind):
+    """Rows of ``fg.attribute`` at every level against blank-outs one by one, by SciPy's ``spearmanr``."""
+    import torch
+
+    model, tokenizer, texts, more = asked_models()[kind]
+    text = texts[0]
+    ids = tokenizer(text)["input_ids"]
+    row = {"classifier": 0, "masked": ids.index(4) if 4 in ids else 0, "causal": -1, "embedding": "mean"}[
+        kind
+    ]
+
+    def score(version):
+        with torch.no_grad():
+            output = model(input_ids=torch.tensor([version]))
+            if kind == "classifier":
+                return output.logits.softmax(-1)[0, int(model(input_ids=torch.tensor([ids])).logits.argmax())]
+            if kind == "embedding":
+                whole = model(input_ids=torch.tensor([ids])).last_hidden_state[0].mean(0)
+                return output.last_hidden_state[0].mean(0) @ whole / (whole @ whole)
+            are, is_ = tokenizer.convert_tokens_to_ids(["are", "is"])
+            return output.logits[0, row, are] - output.logits[0, row, is_]
+
+    blanks = [[4 if k == j else i for k, i in enumerate(ids)] for j in range(len(ids))]
+    importance = np.array([abs(float(score(version) - score(ids))) for version in blanks])
+    kept = {"all": np.arange(len(ids))}
+    if kind == "masked":
+        kept["all"] = np.delete(kept["all"], row)
+    kept["content"] = np.array([j for j in kept["all"] if ids[j] not in (2, 3)])
+    result = evaluated[kind].results[0]
+    for e, edges in enumerate(("attention", "norm-residual")):
+        for m, method in enumerate(("raw", "rollout", "flow")):
+            for level in (1, 2, 3):
+                att = fg.attribute(
+                    model,
+                    tokenizer,
+                    text,
+                    method=method,
+                    edges=edges,
+                    level=level,
+                    targets=row if row != -1 else "last",
+                )
+                for t, rule in enumerate(("all", "content")):
+                    expected = spearmanr(att.scores[0][kept[rule]], importance[kept[rule]]).statistic
+                    found = result.correlations[e, m, level - 1, AGAINST.index("blank-out"), t]
+                    assert found == pytest.approx(expected, abs=1e-9), (edges, method, level, rule)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_report_says_what_was_asked(evaluated, kind):
+    meta = evaluated[kind].meta
+    assert meta["score"] == [kind]
+    assert meta["blank_token"] == "[MASK]"
+    assert (meta["explain"], meta["target"], meta["edges"]) == (
+        "predicted",
+        "auto",
+        ["attention", "norm-residual"],
+    )
+    assert (meta["accuracy"] is None) == (kind in ("classifier", "embedding"))
+
+
+def test_erasure_by_hand(evaluated):
+    """Comprehensiveness and sufficiency of one text's flow, the versions written out."""
+    import torch
+
+    model, tokenizer = classifier()
+    ids = tokenizer(TEXTS[1])["input_ids"]
+    att = fg.attribute(model, tokenizer, TEXTS[1], targets="cls")
+    words = [j for j, i in enumerate(ids) if i not in (2, 3)]
+    order = sorted(words, key=lambda j: (-att.scores[0, j], j))
+    with torch.no_grad():
+        number = int(model(input_ids=torch.tensor([ids])).logits.argmax())
+        for k, share in enumerate(CURVE):
+            top = order[: int(np.ceil(round(share * len(words), 9)))]
+            for side, blanked in enumerate((top, [j for j in words if j not in top])):
+                version = [4 if j in blanked else i for j, i in enumerate(ids)]
+                both = model(input_ids=torch.tensor([ids, version])).logits.softmax(-1)[:, number]
+                place = evaluated["classifier"].axes["rankings"].index("flow attention")
+                found = evaluated["classifier"].results[1].drops[place, side, k]
+                assert found == pytest.approx(float(both[0] - both[1]), abs=1e-6)
+
+
+def test_erasure_in_figures(evaluated):
+    curves = {(c.method, c.edges): c for c in evaluated["classifier"].curves}
+    assert set(curves) >= {
+        ("flow", "attention"),
+        ("raw", "norm-residual"),
+        ("random", None),
+        ("blank-out", None),
+    }
+    place = evaluated["classifier"].axes["rankings"].index("rollout attention")
+    drops = np.stack([r.drops[place] for r in evaluated["classifier"].results])  # (texts, 2, curve)
+    assert curves["rollout", "attention"].comprehensiveness.mean == pytest.approx(drops[:, 0, 1:6].mean())
+    assert curves["rollout", "attention"].sufficiency.mean == pytest.approx(drops[:, 1, 1:6].mean())
+    for curve in curves.values():  # nothing blanked, all blanked: the same whoever ranks
+        assert curve.deletion[0] == curve.insertion[-1] == pytest.approx(0, abs=1e-6)
+        assert curve.deletion[-1] == pytest.approx(curves["random", None].deletion[-1], abs=1e-6)
+        assert curve.insertion[0] == pytest.approx(curve.deletion[-1], abs=1e-6)
+
+
+def test_summaries_are_over_texts(evaluated):
+    evaluation = evaluated["classifier"]
+    values = [r.correlations[0, 2, 2, 0, 0] for r in evaluation.results]
+    (found,) = [evaluation.find("flow", edges="attention", against="blank-out")[2]]
+    assert found.mean == pytest.approx(np.mean(values))
+    assert found.sd == pytest.approx(np.std(values, ddof=1))
+    assert found.low <= found.mean <= found.high
+    # of one word there is no order without special tokens
+    content = evaluation.find("flow", edges="attention", against="blank-out", tokens="content")[2]
+    assert (content.count, content.undefined) == (3, 1)
+
+
+def test_random_relevance_knows_nothing():
+    model, tokenizer = classifier()
+    texts = [f"{a} {b} {c} on the {d}" for a in ("the", "a") for b in ("cat", "dog", "key") for c in ("sat", "runs")
+             for d in ("mat", "table", "park")]  # fmt: skip
+    evaluation = fg.evaluate(model, tokenizer, texts, methods=["raw"], erasure=False, **QUICK)
+    (random,) = evaluation.find("random", against="blank-out")
+    assert abs(random.mean) < 4 * random.sd / np.sqrt(len(texts))
+    assert 0.2 < random.sd < 0.6  # 1 / sqrt(T - 1) for T = 8 is 0.38
+
+
+def test_the_same_again_and_another_seed():
+    model, tokenizer = classifier()
+    runs = [
+        fg.evaluate(model, tokenizer, TEXTS, methods=["raw"], seed=seed, **QUICK).to_dict()
+        for seed in (0, 0, 1)
+    ]
+    assert runs[0] == runs[1]
+    assert runs[0]["correlations"][-1] != runs[2]["correlations"][-1]
+
+
+def test_the_model_comes_back_as_it_was():
+    model, tokenizer = classifier()
+    model.train()
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    fg.evaluate(model, tokenizer, TEXTS[:2], **QUICK)
+    assert model.training
+    assert model.bert.training
+    assert all(p.grad is None for p in model.parameters())
+    assert all(bool((p == before[name]).all()) for name, p in model.named_parameters())
+
+
+def test_dropout_is_off():
+    model, tokenizer = classifier()
+    quiet = fg.evaluate(model, tokenizer, TEXTS[:2], **QUICK).to_dict()
+    model.train()
+    assert fg.evaluate(model, tokenizer, TEXTS[:2], **QUICK).to_dict() == quiet
+
+
+def test_targets():
+    model, tokenizer = classifier()
+    options = {"methods": ["rollout"], "against": ["blank-out"], "erasure": False}
+    graph = fg.LayeredGraph.from_trace(fg.trace(model, tokenizer, TEXTS[0]))
+    matrix = fg.rollout(graph)
+    importance = None
+    for target, row in (("max", matrix.max(0)), ("mean", matrix.mean(0)), (4, matrix[4])):
+        result = fg.evaluate(model, tokenizer, TEXTS[:1], target=target, **options, **QUICK).results[0]
+        if importance is None:
+            from flowgraph.evaluation.importance import blank_out
+            from flowgraph.evaluation.questions import make_question
+
+            importance = blank_out(model, make_question(model, tokenizer, Item(TEXTS[0])), 4)
+        assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(spearmanr(row, importance).statistic)
+
+
+def test_labels_give_accuracy_and_the_true_class():
+    model, tokenizer = classifier()
+    labels = ["yes", 0, "maybe", "no"]
+    predicted = fg.evaluate(model, tokenizer, TEXTS, labels=labels, methods=["raw"], **QUICK)
+    true = fg.evaluate(model, tokenizer, TEXTS, labels=labels, methods=["raw"], explain="true", **QUICK)
+    classes = [r.facts["class"] for r in predicted.results]
+    assert predicted.meta["accuracy"] == np.mean([c == t for c, t in zip(classes, [1, 0, 2, 0], strict=True)])
+    assert [r.facts["class"] for r in true.results] == [1, 0, 2, 0]
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    model, tokenizer = classifier()
+    log = tmp_path / "runs" / "log.jsonl"
+    whole = fg.evaluate(model, tokenizer, TEXTS, **QUICK)
+    fg.evaluate(model, tokenizer, TEXTS, resume=log, **QUICK)
+    lines = log.read_text().splitlines()
+    assert len(lines) == 1 + len(TEXTS)
+    # killed while it wrote its third result
+    log.write_text("\n".join([*lines[:3], lines[3][:40]]))
+    counted = []
+    again = fg.evaluate(model, tokenizer, TEXTS, resume=log, progress=counted.append, **QUICK)
+    assert counted == [2, 1, 1]
+    assert again.to_dict() == whole.to_dict()
+    assert sorted(log.read_text().splitlines()) == sorted(lines)
+    for other in ({"seed": 1}, {"edges": "norm"}):
+        with pytest.raises(FlowgraphError, match="no log of this"):
+            fg.evaluate(model, tokenizer, TEXTS, resume=log, **other, **QUICK)
+    with pytest.raises(FlowgraphError, match="no log of this"):
+        fg.evaluate(model, tokenizer, TEXTS[:3], resume=log, **QUICK)
+
+
+def test_json_and_data_frame(evaluated, tmp_path):
+    evaluation = evaluated["masked"]
+    text = evaluation.to_json(tmp_path / "e.json")
+    assert json.loads((tmp_path / "e.json").read_text()) == json.loads(text) == evaluation.to_dict()
+    values = json.loads(text)
+    assert values["format"] == "flowgraph evaluation 1"
+    # 2 edge kinds, 3 methods, 3 levels, 4 importances, 2 rules; random: 4 importances, 2 rules
+    assert len(values["correlations"]) == 2 * 3 * 3 * 4 * 2 + 4 * 2
+    assert len(values["curves"]) == 2 * 3 + 1 + 4
+    frame = evaluation.to_pandas()
+    picked = frame[(frame.method == "flow") & (frame.edges == "attention") & (frame.against == "gradient-input")]
+    assert picked[picked.tokens == "all"]["mean"].tolist() == [
+        s.mean for s in evaluation.find("flow", edges="attention", against="gradient-input")
+    ]
+
+
+def test_picture(evaluated, tmp_path):
+    figure = evaluated["classifier"].plot(tmp_path / "levels.png")
+    assert (tmp_path / "levels.png").read_bytes()[:4] == b"\x89PNG"
+    panel = figure.axes[0]
+    lines = {line.get_label(): line.get_ydata() for line in panel.get_lines()}
+    found = evaluated["classifier"].find("flow", edges="norm-residual", against="blank-out")
+    np.testing.assert_array_equal(lines["flow norm-residual"], [s.mean for s in found])
+    assert len(figure.axes) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"methods": ["raws"]}, "methods: unknown 'raws'; choose from raw, rollout, flow"),
+        ({"against": "blank"}, "against: unknown"),
+        ({"against": []}, "against: none given"),
+        ({"edges": "attentions"}, "edges"),
+        ({"edges": []}, "edges: none given"),
+        ({"explain": "false"}, "explain: unknown"),
+        ({"labels": [1]}, "labels: 1 given for 4 texts"),
+        ({"target": "nothing"}, "targets"),
+        ({"blank": "zebra"}, "blank"),
+    ],
+)
+def test_arguments_that_do_not_fit(options, message):
+    model, tokenizer = classifier()
+    with pytest.raises(FlowgraphError, match=message):
+        fg.evaluate(model, tokenizer, TEXTS, **options)
+
+
+def test_models_that_do_not_fit():
+    model, tokenizer = classifier()
+    with pytest.raises(FlowgraphError, match="tokenizer"):
+        fg.evaluate(model, None, TEXTS)
+    with pytest.raises(FlowgraphError, match="candidates"):
+        fg.evaluate(*masked_model(), MASKED)
+    with pytest.raises(FlowgraphError, match="candidates"):
+        fg.evaluate(*causal_model(), ["the dog"])
+    from tests.models import tiny
+
+    with pytest.raises(FlowgraphError, match="cross-attention"):
+        fg.evaluate(*tiny("t5"), [("a", "b")])
+
+
+def test_a_saved_model_is_loaded_with_its_head(tmp_path):
+    model, tokenizer = classifier()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = fg.evaluate(str(tmp_path), None, TEXTS[:2], methods=["raw"], **QUICK)
+    own = fg.evaluate(model, tokenizer, TEXTS[:2], methods=["raw"], **QUICK)
+    assert loaded.to_dict()["correlations"] == own.to_dict()["correlations"]
+    assert loaded.meta["score"] == ["classifier"]
+
+
+@pytest.mark.parametrize(
+    ("architectures", "expected"),
+    [
+        (["BertForMaskedLM"], "AutoModelForMaskedLM"),
+        (["GPT2LMHeadModel"], "AutoModelForCausalLM"),
+        (["LlamaForCausalLM"], "AutoModelForCausalLM"),
+        (["RobertaForSequenceClassification"], "AutoModelForSequenceClassification"),
+        (["BertModel"], "AutoModel"),
+        (None, "AutoModel"),
+    ],
+)
+def test_heads(architectures, expected):
+    from types import SimpleNamespace
+
+    from flowgraph.evaluation.loading import auto_class
+
+    assert auto_class(SimpleNamespace(architectures=architectures)) == expected
