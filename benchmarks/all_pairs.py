@@ -1,7 +1,7 @@
 """How much faster is the whole matrix of attention flows than a packaged solver called pair by pair?
 
 For each graph: ``fg.attention_flow(graph)`` in full, and every packaged solver on pairs drawn at random (graph built
-once, building charged in full), its time scaled to all pairs. The two sides run in turns in one process with one thread;
+once, building charged in full), its time scaled to all pairs. Both sides run in turns in one process with one thread;
 seconds are the process's CPU seconds, medians of the turns. ``--levels`` adds all levels together; ``--plot`` draws
 growth with T and L.
 """

@@ -69,3 +69,8 @@ def add_residual(mixing: np.ndarray, residual: float | None) -> np.ndarray:
     if residual is None:
         return mixing
     return (1.0 - residual) * mixing + residual * np.eye(mixing.shape[-1])
+
+
+def capacities(mixing: np.ndarray, residual: float | None, normalize: bool) -> np.ndarray:
+    """Capacities ``(..., T, T)`` of mixing matrices to which the sign rule has been applied."""
+    return add_residual(normalise_rows(mixing) if normalize else mixing, residual)

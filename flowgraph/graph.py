@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowgraph.capacity import add_residual, apply_sign_rule, check_residual, normalise_rows, row_mass
+from flowgraph.capacity import apply_sign_rule, capacities, check_residual, row_mass
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 
 if TYPE_CHECKING:
@@ -256,11 +256,16 @@ class LayeredGraph:
         ``source_position``, ``target_level``, ``target_position``; ``capacity``.
         """
         offsets = self.offsets
-        parts = [(b, *np.nonzero(b.capacity)) for b in self.blocks]
-        upper = _concat([np.full(len(i), b.upper) for b, i, _ in parts], np.int64)
-        lower = _concat([np.full(len(i), b.lower) for b, i, _ in parts], np.int64)
-        rows = _concat([i for _, i, _ in parts], np.int64)
-        columns = _concat([j for _, _, j in parts], np.int64)
+        places = [np.nonzero(b.capacity) for b in self.blocks]
+        upper = _concat(
+            [np.full(len(i), b.upper) for b, (i, _) in zip(self.blocks, places, strict=True)], np.int64
+        )
+        lower = _concat(
+            [np.full(len(i), b.lower) for b, (i, _) in zip(self.blocks, places, strict=True)], np.int64
+        )
+        rows = _concat([i for i, _ in places], np.int64)
+        columns = _concat([j for _, j in places], np.int64)
+        capacities = [b.capacity[place] for b, place in zip(self.blocks, places, strict=True)]
         return {
             "source": offsets[upper] + rows,
             "target": offsets[lower] + columns,
@@ -268,7 +273,7 @@ class LayeredGraph:
             "source_position": rows,
             "target_level": lower,
             "target_position": columns,
-            "capacity": _concat([b.capacity[i, j] for b, i, j in parts], np.float64),
+            "capacity": _concat(capacities, np.float64),
         }
 
     def to_networkx(self) -> networkx.DiGraph:
@@ -355,14 +360,6 @@ def levels_like(
     return make
 
 
-def block_capacity(
-    mixing: np.ndarray, *, residual: float | None, normalize: bool, negative: str, what: str
-) -> np.ndarray:
-    """Capacities ``(..., Tq, Tk)`` of mixing matrices: sign rule, rows, residual (square matrices only)."""
-    signed = apply_sign_rule(mixing, negative, what)
-    return add_residual(normalise_rows(signed) if normalize else signed, residual)
-
-
 def rows_off(mixing: np.ndarray, dtype: str) -> bool:
     """True where some row's mass is neither 0 nor 1 within the rounding of ``dtype``."""
     mass = row_mass(mixing)
@@ -394,11 +391,11 @@ def stack_graph(
 ) -> LayeredGraph:
     """A plain stack of levels from ``(L, T, T)`` mixing."""
     share = check_residual(residual)
-    capacity = block_capacity(mixing, residual=share, normalize=normalize, negative=negative, what="mixing")
-    signless = apply_sign_rule(mixing, negative, "mixing")
+    ruled = apply_sign_rule(mixing, negative, "mixing")
+    capacity = capacities(ruled, share, normalize)
     meta = dict(meta) | {"residual": share, "normalize": bool(normalize), "negative": negative}
-    if rows_off(signless, dtype or str(mixing.dtype)):
-        mass = row_mass(signless)
+    if rows_off(ruled, dtype or str(mixing.dtype)):
+        mass = row_mass(ruled)
         mass.setflags(write=False)
         meta["row_mass"] = mass
         if warn:
@@ -488,7 +485,7 @@ def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
             "(load it with attn_implementation='eager' and pass output_attentions=True), or use fg.trace"
         )
     dtype = str(getattr(attentions[0], "dtype", "float64")).removeprefix("torch.")
-    layers = []
+    layers: list[np.ndarray] = []
     for number, a in enumerate(attentions, 1):
         if a is None or isinstance(a, (tuple, list)):
             raise FlowgraphError(

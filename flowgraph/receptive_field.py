@@ -29,7 +29,7 @@ def _even_block(graph: LayeredGraph, block: Block) -> Block:
     seen = block.capacity > 0
     if block.kind == "self":
         # the residual alone makes the diagonal non-zero; a query always counts as seeing itself
-        seen = seen | np.eye(*block.capacity.shape, dtype=bool)
+        seen = seen | np.eye(*block.capacity.shape, dtype=np.bool_)
     even = seen / np.maximum(seen.sum(1, keepdims=True), 1)
     if block.kind == "cross":
         return Block(block.upper, block.lower, (1 - share) * even, block.kind)

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from flowgraph.capacity import add_residual, apply_sign_rule, check_residual, row_mass
+from flowgraph.capacity import apply_sign_rule, capacities, check_residual, row_mass
 from flowgraph.errors import FlowgraphError
 from flowgraph.graph import (
     Block,
     LayeredGraph,
     Level,
-    block_capacity,
     check_finite,
     levels_like,
     rows_off,
@@ -134,22 +133,20 @@ def _encoder_decoder_graph(
     if "encoder" not in mixing:
         return _decoder_only_graph(trace, mixing, meta, facts, rules)
     share = rules["residual"]
-    encoder, decoder = _capacities(mixing, meta, facts, rules)
+    capacity = _capacities(mixing, meta, facts, rules)
     source = levels_like(trace.tokens, trace.raw_tokens, trace.special, trace.word_ids)
     target = levels_like(*(getattr(trace, f"target_{name}", None) for name in _TOKEN_FACTS))
     ts, tt = mixing["encoder"].shape[-1], mixing["decoder"].shape[-1]
     levels: list[Level] = [
-        source("encoder input" if k == 0 else f"encoder layer {k}", ts) for k in range(len(encoder) + 1)
+        source("encoder input" if k == 0 else f"encoder layer {k}", ts)
+        for k in range(len(capacity["encoder"]) + 1)
     ]
-    blocks = [Block(k + 1, k, c, residual=share) for k, c in enumerate(encoder)]
+    blocks = [Block(k + 1, k, c, residual=share) for k, c in enumerate(capacity["encoder"])]
     top_of_encoder = len(levels) - 1
     levels.append(target("decoder input", tt))
     layers = []
-    cross = block_capacity(
-        mixing["cross"], residual=None, normalize=rules["normalize"], negative=rules["negative"], what="cross"
-    )
     kept = share or 0.0
-    for number, (own, read) in enumerate(zip(decoder, cross, strict=True), 1):
+    for number, (own, read) in enumerate(zip(capacity["decoder"], capacity["cross"], strict=True), 1):
         below = len(levels) - 1
         levels.append(target(f"decoder layer {number} self", tt))
         blocks.append(Block(below + 1, below, own, residual=share))
@@ -184,21 +181,20 @@ def _decoder_only_graph(
 
 def _capacities(
     mixing: dict[str, np.ndarray], meta: dict[str, Any], facts: Mapping[str, Any], rules: dict[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Capacities of the encoder's and the decoder's self-attention; off row masses go into ``meta``."""
-    masses = {}
+) -> dict[str, np.ndarray]:
+    """Capacities of ``encoder`` and ``decoder``, and of ``cross``, whose residual is a block of its own.
+
+    Masses of rows that do not sum to 1 go into ``meta``.
+    """
+    masses, result = {}, {}
     for part, array in mixing.items():
         check_finite(array, part)
-        signless = apply_sign_rule(array, rules["negative"], part)
-        if rows_off(signless, str(meta.get("dtype", "float32"))):
-            masses[part] = row_mass(signless)
+        ruled = apply_sign_rule(array, rules["negative"], part)
+        result[part] = capacities(ruled, None if part == "cross" else rules["residual"], rules["normalize"])
+        if rows_off(ruled, str(meta.get("dtype", "float32"))):
+            masses[part] = row_mass(ruled)
     if masses:
         meta["row_mass"] = masses
         if facts.get("rows_sum_to_one", False):
             warn_rows(np.concatenate([m.ravel() for m in masses.values()]), rules["normalize"])
-    shares = {"normalize": rules["normalize"], "negative": rules["negative"]}
-    encoder, decoder = (
-        add_residual(block_capacity(mixing[part], residual=None, what=part, **shares), rules["residual"])
-        for part in ("encoder", "decoder")
-    )
-    return encoder, decoder
+    return result

@@ -333,8 +333,7 @@ def _ladder(matrices: Sequence[np.ndarray], whole_edges: int) -> list[_Step]:
 
 def _hub_is_worth_it(level: int, pairs: _OpenPairs) -> bool:
     """Below six levels a hub cannot spread; it costs one half-height flow for each row and column."""
-    rows, columns = pairs.open.shape
-    return level >= 6 and pairs.open.sum() > 3 * (rows + columns)
+    return level >= 6 and bool(pairs.open.sum() > 3 * sum(pairs.open.shape))
 
 
 def _inner_edges(matrices: Sequence[np.ndarray]) -> int:
