@@ -73,6 +73,14 @@ def test_tokens_and_words(text, expected):
     assert resolve_positions(text, 8, "targets", tokens=TOKENS, words=WORDS).tolist() == expected
 
 
+def test_the_spelling_as_given_comes_before_another_case():
+    tokens = ["The", "cat", "the"]
+    assert resolve_positions("the", 3, "targets", tokens=tokens).tolist() == [2]
+    assert resolve_positions("The", 3, "targets", tokens=tokens).tolist() == [0]
+    with pytest.raises(FlowgraphError, match=r"'THE' stands 2 times, at positions 0, 2"):
+        resolve_positions("THE", 3, "targets", tokens=tokens)
+
+
 def test_whole_words_come_before_pieces():
     # "me" is a word at 2 and the second piece of "theme" at 1
     found = resolve_positions("me", 3, "targets", tokens=["the", "me", "me"], words=[0, 0, 1])
