@@ -11,10 +11,11 @@ Brandes, Eiglsperger, Herman, Himsolt, Marshall: GraphML progress report, Graph 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import IO, Any
 
@@ -75,7 +76,7 @@ def write_graphml(
             stacklevel=2,
         )
     with replacing(path, expected_bytes=size) as file:
-        _write(graph, file, pruning, flow)
+        _write(graph, file, pruning, flow, (text for _, text in _edge_texts(graph, pruning, flow)))
 
 
 def estimate_bytes(
@@ -91,19 +92,27 @@ def estimate_bytes(
 
 
 def _estimate(graph: LayeredGraph, pruning: rows.Pruning, flow: FlowResult | None, sample: int = 40) -> int:
-    """Edges by what evenly spread nodes' edges take; nodes and header by 400 bytes each and the metadata."""
+    """Edges by what those of ``sample`` evenly spread nodes take; all the rest as it is."""
+    rest = io.BytesIO()
+    _write(graph, rest, pruning, flow, ())
     counts = np.concatenate([mask.sum(1) for mask in pruning.keep]) if pruning.keep else np.zeros(0, int)
     edges = int(counts.sum())
     step = max(1, int((counts > 0).sum()) // sample)
     taken = [(len(run.columns), len(text)) for run, text in _edge_texts(graph, pruning, flow, step)]
     per_edge = sum(size for _, size in taken) / max(1, sum(count for count, _ in taken))
-    return int(edges * per_edge) + 400 * graph.num_nodes + len(rows.structure(graph, pruning)) + 6000
+    return int(edges * per_edge) + rest.tell()
 
 
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def _write(graph: LayeredGraph, file: IO[bytes], pruning: rows.Pruning, flow: FlowResult | None) -> None:
+def _write(
+    graph: LayeredGraph,
+    file: IO[bytes],
+    pruning: rows.Pruning,
+    flow: FlowResult | None,
+    edges: Iterable[bytes],
+) -> None:
     from lxml import etree
 
     data = rows.graph_data(graph, pruning, flow) | {
@@ -124,7 +133,7 @@ def _write(graph: LayeredGraph, file: IO[bytes], pruning: rows.Pruning, flow: Fl
                     element.extend([_data(f"n_{name}", getattr(node, name)) for name in rows.NODE_FIELDS])
                     _line(xml, element)
                 xml.flush()  # what follows goes past the XML writer, straight to the file
-                for _, text in _edge_texts(graph, pruning, flow):
+                for text in edges:
                     file.write(text)
 
 
@@ -204,11 +213,11 @@ def _run_text(run: rows.EdgeRun, ends: list[str]) -> str:
         capacity,
         '</data><data key="c">',
         capacity,
-        f'</data><data key="k">{_markup(run.kind)}</data><data key="r">',
-        _doubles(run.residual),
+        f'</data><data key="k">{markup(run.kind)}</data><data key="r">',
+        doubles(run.residual),
     ]
     if run.flow is not None and run.cut is not None:
-        fields += ['</data><data key="f">', _doubles(run.flow), '</data><data key="x">', _booleans(run.cut)]
+        fields += ['</data><data key="f">', doubles(run.flow), '</data><data key="x">', booleans(run.cut)]
     fields.append("</data></edge>\n")
     return interleave(fields, len(columns))
 
@@ -222,16 +231,17 @@ def interleave(fields: list[Any], count: int) -> str:
     return "".join(pieces)
 
 
-def _doubles(values: np.ndarray) -> list[str] | str:
+def doubles(values: np.ndarray) -> list[str] | str:
     """``repr`` of each; one text where all are 0, which most residuals are."""
     return list(map(float.__repr__, values.tolist())) if values.any() else "0.0"
 
 
-def _booleans(values: np.ndarray) -> list[str]:
+def booleans(values: np.ndarray) -> list[str]:
+    """As XML Schema and JSON spell them."""
     return ["true" if value else "false" for value in values.tolist()]
 
 
-def _markup(text: str) -> str:
+def markup(text: str) -> str:
     """``text`` escaped, as it stands between tags, ASCII alone."""
     from lxml import etree
 

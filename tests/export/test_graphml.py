@@ -4,74 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowgraph.errors import FlowgraphError, FlowgraphWarning
+from flowgraph.export import graphml, rows
 from flowgraph.export.escape import escape, unescape
 from flowgraph.graph import Block, LayeredGraph, Level
-from flowgraph.solvers.base import FlowResult
-
-NASTY = [
-    "plain", "<s>", "</s>", "]]>", "<!-- -->", "&amp;", '"\'', "\r", "a\r\nb", "\n", "\t", " lead", "trail ",
-    "\x00", "\x1b[0m", "\x7f", "\x85", "\u2028", "\ud83d", "\udca9", "💩", "\ufffe", "\uffff", "\U0001fffe",
-    "_x0041_", "_x0041\x00", "_x005F_", "\x00x0041_", "Ã¡", "Seán", "\\", "#", "", "é", "ÿ", "मी",
-]  # fmt: skip
-
-
-def stack(size: int = 6, layers: int = 3, seed: int = 0, **options: object) -> LayeredGraph:
-    """Random causal mixing with zeros, so that some edges do not exist."""
-    mixing = np.tril(np.random.default_rng(seed).random((layers, size, size)))
-    return LayeredGraph.from_matrices(mixing / mixing.sum(-1, keepdims=True), **options)
-
-
-def encoder_decoder() -> LayeredGraph:
-    """Encoder of two levels, decoder with a self- and a cross-attention level, one level without edges."""
-    rng = np.random.default_rng(1)
-    source = ("Das", "</s>")
-    target = ("<s>", "That", "is")
-    levels = [
-        Level("encoder 0", 2, source, source, (False, True), (0, None)),
-        Level("encoder 1", 2, source, source, (False, True), (0, None)),
-        Level("decoder 0", 3, target, None, (True, False, False), None),
-        Level("decoder 1 self", 3, target),
-        Level("decoder 1", 3, target),
-    ]
-    blocks = [
-        Block(1, 0, rng.random((2, 2)), residual=0.25),
-        Block(3, 2, np.tril(rng.random((3, 3)))),
-        Block(4, 1, rng.random((3, 2)), kind="cross"),
-        Block(4, 3, 0.5 * np.eye(3), kind="residual", residual=0.5),
-    ]
-    return LayeredGraph(
-        levels, blocks, layers=[4], inputs=[0, 2], meta={"edges": "attention", "heads": "mean"}
-    )
-
-
-def one_path(graph: LayeredGraph, capacity: float) -> FlowResult:
-    """A flow straight down position 0, and the cut that parts the source from everything else."""
-    flows = tuple(np.zeros(b.capacity.shape) for b in graph.blocks)
-    for flow in flows:
-        flow[0, 0] = capacity
-    cut = tuple(np.zeros(level.size, bool) for level in graph.levels)
-    cut[-1][0] = True
-    return FlowResult(capacity, flows, cut, capacity, "hand", (len(graph.levels) - 1, 0), (0, 0))
-
-
-def assert_same(a: LayeredGraph, b: LayeredGraph) -> None:
-    assert a.levels == b.levels
-    assert (a.layers, a.inputs) == (b.layers, b.inputs)
-    assert [(x.upper, x.lower, x.kind, x.residual) for x in a.blocks] == [
-        (x.upper, x.lower, x.kind, x.residual) for x in b.blocks
-    ]
-    for x, y in zip(a.blocks, b.blocks, strict=True):
-        assert x.capacity.tobytes() == y.capacity.tobytes()
+from tests.export.graphs import (
+    NASTY,
+    assert_same,
+    encoder_decoder,
+    expected_edges,
+    expected_nodes,
+    one_path,
+    stack,
+)
 
 
 @given(
@@ -129,37 +88,6 @@ def test_flow_and_cut_stand_on_the_edges(tmp_path: Path) -> None:
             assert edge["flow"] == values[i, j]
             assert edge["cut"] is (bool(flow.cut[block.upper][i]) and not flow.cut[block.lower][j])
     assert_same(LayeredGraph.read_graphml(tmp_path / "g.graphml"), graph)
-
-
-def expected_nodes(graph: LayeredGraph) -> dict[str, dict[str, object]]:
-    return {
-        f"n{k}_{p}": {
-            "label": escape(level.tokens[p]),
-            "token": escape((level.raw_tokens or level.tokens)[p]),
-            "level": k,
-            "level_name": level.name,
-            "position": p,
-            "special": bool(level.special and level.special[p]),
-            "word": -1 if not level.words or level.words[p] is None else level.words[p],
-        }
-        for k, level in enumerate(graph.levels)
-        for p in range(level.size)
-    }
-
-
-def expected_edges(graph: LayeredGraph) -> dict[tuple[str, str], dict[str, object]]:
-    edges: dict[tuple[str, str], dict[str, object]] = {}
-    for block in graph.blocks:
-        for i, j in np.argwhere(block.capacity > 0).tolist():
-            capacity = float(block.capacity[i, j])
-            share = capacity if block.kind == "residual" else (block.residual or 0.0) if i == j else 0.0
-            edges[f"n{block.upper}_{i}", f"n{block.lower}_{j}"] = {
-                "weight": capacity,
-                "capacity": capacity,
-                "kind": block.kind,
-                "residual": min(share, capacity),
-            }
-    return edges
 
 
 def small_graphs() -> list[object]:
@@ -242,3 +170,266 @@ def test_graphology_reads_every_value(graph: LayeredGraph, tmp_path: Path) -> No
     assert read["graph"]["edge_kind"] == graph.meta.get("edges", "custom")
     assert dict(read["nodes"]) == expected_nodes(graph)
     assert {(a, b): values for a, b, values in read["edges"]} == expected_edges(graph)
+
+
+def changed(graph: LayeredGraph, path: Path, old: str, new: str) -> Path:
+    """The file of ``graph`` with every ``old`` replaced."""
+    graph.write_graphml(path)
+    text = path.read_text("ascii")
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+# --- what people met with other writers and readers -------------------------------------------------------
+
+
+def test_values_of_any_python_type_become_plain_ones(tmp_path: Path) -> None:
+    """NumPy scalars, None, lists, tuples, mappings, np.bool_ in the metadata."""
+    meta = {
+        "heads": np.int64(3), "residual": np.float32(0.5), "normalize": np.bool_(True), "model": None,
+        "text": ("a", "b"), "versions": {"torch": "2.13"}, "row_mass": np.array([[1 / 3, 1.0]]), "odd": {1},
+        "nan": float("nan"), "long": np.longdouble(2),
+    }  # fmt: skip
+    graph = LayeredGraph(
+        [Level("0", 1, ("a",)), Level("1", 1, ("a",))], [Block(1, 0, np.ones((1, 1)))], meta=meta
+    )
+    graph.write_graphml(tmp_path / "g.graphml")
+    back = LayeredGraph.read_graphml(tmp_path / "g.graphml").meta
+    assert back["row_mass"].tobytes() == meta["row_mass"].tobytes()
+    assert {k: v for k, v in back.items() if k != "row_mass"} == {
+        "heads": 3, "residual": 0.5, "normalize": True, "model": None, "text": ["a", "b"],
+        "versions": {"torch": "2.13"}, "odd": [1], "nan": "nan", "long": "2.0",
+    }  # fmt: skip
+    types = set(re.findall(r'attr.type="(\w+)"', (tmp_path / "g.graphml").read_text()))
+    assert types == {"string", "int", "double", "boolean"}
+
+
+def test_no_value_is_left_to_a_default(tmp_path: Path) -> None:
+    """A reader may take a missing boolean for false and a missing capacity for infinite."""
+    encoder_decoder().write_graphml(tmp_path / "g.graphml")
+    text = (tmp_path / "g.graphml").read_text()
+    assert "<default" not in text
+    assert {len(re.findall("<data", line)) for line in text.split("\n") if line.startswith("<edge")} == {4}
+    assert {len(re.findall("<data", line)) for line in text.split("\n") if line.startswith("<node")} == {7}
+    assert all(" for=" in line for line in re.findall("<key[^>]*>", text))
+    assert not set(re.findall('attr.name="([^"]*)"', text)) & {"id", "name"}
+
+
+def test_edges_of_no_capacity_are_not_written(tmp_path: Path) -> None:
+    graph = encoder_decoder()
+    graph.write_graphml(tmp_path / "g.graphml")
+    text = (tmp_path / "g.graphml").read_text()
+    assert text.count("<edge ") == graph.num_edges < sum(b.capacity.size for b in graph.blocks)
+
+
+def test_two_blocks_alike_are_refused(tmp_path: Path) -> None:
+    """Parallel edges: some readers drop them."""
+    levels = [Level("0", 1, ("a",)), Level("1", 1, ("a",))]
+    graph = LayeredGraph(levels, [Block(1, 0, np.ones((1, 1))), Block(1, 0, np.ones((1, 1)))])
+    with pytest.raises(FlowgraphError, match="two blocks of kind 'self' join level 1 to level 0"):
+        graph.write_graphml(tmp_path / "g.graphml")
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    """Every byte Python and NumPy take beyond the graph itself, while 80,000 edges are written."""
+    import tracemalloc
+
+    graph = stack(size=200, layers=4)
+    graph.write_graphml(tmp_path / "g.graphml")  # imports
+    tracemalloc.start()
+    graph.write_graphml(tmp_path / "g.graphml")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (tmp_path / "g.graphml").stat().st_size > 15_000_000
+    assert peak < 3_000_000
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 3}, {"threshold": 0.05}])
+def test_the_size_is_known_before(options: dict[str, float], tmp_path: Path) -> None:
+    graph = stack(40, 4)
+    graph.write_graphml(tmp_path / "g.graphml", **options)
+    size = (tmp_path / "g.graphml").stat().st_size
+    assert graphml.estimate_bytes(graph, **options) == pytest.approx(size, rel=0.03)
+
+
+def test_large_files_are_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphml, "LARGE", 10_000)
+    with pytest.warns(FlowgraphWarning, match=r"takes about .* MB; .* pass threshold= or top_k="):
+        stack(20).write_graphml(tmp_path / "g.graphml")
+
+
+def test_a_full_disk_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 1000))
+    with pytest.raises(FlowgraphError, match=r"has 0\.0 MB free; pass threshold= or top_k="):
+        stack().write_graphml(tmp_path / "g.graphml")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- pruning ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"threshold": 0.2}, {"top_k": 2}, {"threshold": 0.2, "top_k": 2}])
+def test_pruning_says_what_was_dropped(options: dict[str, float], tmp_path: Path) -> None:
+    networkx = pytest.importorskip("networkx")
+    graph = stack(8, seed=3, residual=None)
+    graph.write_graphml(tmp_path / "g.graphml", **options)
+    read = networkx.read_graphml(tmp_path / "g.graphml")
+    kept = {(a, b): d["capacity"] for a, b, d in read.edges(data=True)}
+    for block in graph.blocks:
+        for i, row in enumerate(block.capacity.tolist()):
+            best = sorted(range(8), key=lambda j: (-row[j], j))[: options.get("top_k", 8)]
+            expected = {j for j in best if row[j] > 0 and row[j] >= options.get("threshold", 0.0)}
+            assert {j for j in range(8) if (f"n{block.upper}_{i}", f"n{block.lower}_{j}") in kept} == expected
+    total = sum(b.capacity.sum() for b in graph.blocks)
+    assert read.graph["dropped_edges"] == graph.num_edges - len(kept) > 0
+    assert read.graph["dropped_mass"] == pytest.approx(total - sum(kept.values()))
+    back = LayeredGraph.read_graphml(tmp_path / "g.graphml")
+    assert back.num_edges == len(kept)
+    assert back.meta["pruning"].startswith(f"dropped {read.graph['dropped_edges']} edges")
+
+
+def test_top_k_counts_over_all_blocks_of_a_node() -> None:
+    kept = rows.prune(encoder_decoder(), top_k=1)
+    assert kept.keep[2].sum() + kept.keep[3].sum() == 3  # decoder level 1: three nodes, two blocks
+
+
+def test_edges_of_the_flow_and_the_cut_are_never_dropped() -> None:
+    graph = stack()
+    flow = one_path(graph, 0.01)
+    kept = rows.prune(graph, threshold=10.0, flow=flow).keep
+    assert all(keep[0, 0] for keep in kept)
+    top = graph.blocks[-1].capacity
+    assert (kept[-1][0] == (top[0] > 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"threshold": -1}, "threshold: -1 is not a capacity"),
+        ({"threshold": float("nan")}, "threshold: nan is not a capacity"),
+        ({"threshold": "a"}, "threshold: 'a' is not a capacity"),
+        ({"top_k": 0}, "top_k: 0 is not a number of edges"),
+        ({"top_k": 1.5}, "top_k: 1.5 is not a number of edges"),
+        ({"top_k": True}, "top_k: True is not a number of edges"),
+        ({"flow": 3}, "flow: int is not a FlowResult"),
+        ({"flow": one_path(stack(5), 0.1)}, "pass a flow computed on this graph"),
+    ],
+)
+def test_bad_arguments(options: dict[str, object], words: str, tmp_path: Path) -> None:
+    with pytest.raises(FlowgraphError, match=re.escape(words)):
+        stack().write_graphml(tmp_path / "g.graphml", **options)
+
+
+def test_signed_graphs_are_refused(tmp_path: Path) -> None:
+    graph = LayeredGraph.from_matrices([[[1.0, -1.0], [0.0, 1.0]]], negative="keep", normalize=False)
+    with pytest.raises(FlowgraphError, match="GraphML needs capacities that are not negative"):
+        graph.write_graphml(tmp_path / "g.graphml")
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def test_the_old_file_survives_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "g.graphml"
+    stack().write_graphml(path)
+    before = path.read_bytes()
+
+    written = graphml._edge_texts
+
+    def fail(*arguments: Any) -> Iterator[Any]:
+        """As before for the estimate, which passes a step; then one part is written, and no more."""
+        yield from written(*arguments) if len(arguments) == 4 else [next(written(*arguments))]
+        if len(arguments) != 4:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(graphml, "_edge_texts", fail)
+    with pytest.raises(FlowgraphError, match="cannot be written: No space left on device"):
+        stack(7).write_graphml(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_file_is_read_by_others_as_any_new_file(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    stack().write_graphml(tmp_path / "g.graphml")
+    assert (tmp_path / "g.graphml").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    (tmp_path / "g.graphml").chmod(0o640)
+    stack().write_graphml(tmp_path / "g.graphml")
+    assert (tmp_path / "g.graphml").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs symbolic links")
+def test_a_link_keeps_pointing(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    stack().write_graphml(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(("where", "words"), [(".", "is a folder"), ("no/g.graphml", "does not exist")])
+def test_paths_that_cannot_be_written(where: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(FlowgraphError, match=words):
+        stack().write_graphml(tmp_path / where)
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def test_a_file_written_again_by_networkx_reads_back(tmp_path: Path) -> None:
+    networkx = pytest.importorskip("networkx")
+    graph = encoder_decoder()
+    graph.write_graphml(tmp_path / "g.graphml")
+    networkx.write_graphml(networkx.read_graphml(tmp_path / "g.graphml"), tmp_path / "again.graphml")
+    assert_same(LayeredGraph.read_graphml(tmp_path / "again.graphml"), graph)
+
+
+def test_chunks_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = encoder_decoder()
+    graph.write_graphml(tmp_path / "g.graphml")
+    for size in (1, 7, 1000):
+        monkeypatch.setattr(graphml._growing_graph, "__defaults__", (size,))
+        assert_same(LayeredGraph.read_graphml(tmp_path / "g.graphml"), graph)
+
+
+def test_files_that_are_not_ours(tmp_path: Path) -> None:
+    networkx = pytest.importorskip("networkx")
+    path = tmp_path / "g.graphml"
+    networkx.write_graphml(networkx.path_graph(3, create_using=networkx.DiGraph), path)
+    with pytest.raises(FlowgraphError, match=r"read it with networkx\.read_graphml"):
+        LayeredGraph.read_graphml(path)
+    path.write_text("<graphml>")
+    with pytest.raises(FlowgraphError, match="is not well-formed XML"):
+        LayeredGraph.read_graphml(path)
+    path.write_text("<graphml/>")
+    with pytest.raises(FlowgraphError, match="holds no graph that flowgraph wrote"):
+        LayeredGraph.read_graphml(path)
+    with pytest.raises(FlowgraphError, match="cannot be read: No such file"):
+        LayeredGraph.read_graphml(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('<data key="c">', '<data key="w">', "has no data 'c'; none has a default"),
+        ('target="n0_0"', 'target="n0_1"', "one stands twice"),
+        ('<data key="k">self', '<data key="k">cross', "which no block joins"),
+        ('<data key="c">0', '<data key="c">-0', "negative"),
+        ('<data key="c">0', '<data key="c">nan', "not as flowgraph writes it"),
+        ('"format": 1', '"format": 99', "written by a later flowgraph"),
+        ('<node id="n0_0">', '<node id="n9">', "KeyError"),
+    ],
+)
+def test_broken_files(old: str, new: str, words: str, tmp_path: Path) -> None:
+    path = changed(stack(), tmp_path / "g.graphml", old, new)
+    with pytest.raises(FlowgraphError, match=re.escape(words)):
+        LayeredGraph.read_graphml(path)
+
+
+def test_entities_are_not_expanded(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    path = changed(stack(), tmp_path / "g.graphml", '<data key="n_label">0<', '<data key="n_label">&x;<')
+    doctype = f'<!DOCTYPE graphml [<!ENTITY x SYSTEM "{(tmp_path / "secret").as_uri()}">]>'
+    path.write_text(path.read_text().replace("?>", "?>" + doctype, 1))
+    assert "secret" not in str(LayeredGraph.read_graphml(path).levels)
