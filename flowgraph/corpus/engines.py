@@ -33,13 +33,11 @@ ENGINES = ("local", "ray")
 
 def run_here(spec: WorkerSpec, tasks: Iterable[Task], stop: threading.Event) -> Iterator[Report]:
     """One worker, in this process."""
-    from flowgraph.corpus.worker import Worker
-
     worker: Worker | None = None
     for task in tasks:
         if stop.is_set():
             return
-        worker = worker or Worker(spec)
+        worker = worker or spec.make()
         yield worker(task)
 
 
@@ -155,12 +153,10 @@ def _die_with_parent() -> None:
 
 
 def _work(task: Task) -> Report:
-    from flowgraph.corpus.worker import Worker
-
     global _worker
     if _worker is None:
         assert _spec is not None
-        _worker = Worker(_spec)
+        _worker = _spec.make()
     return _worker(task)
 
 

@@ -115,15 +115,21 @@ def read_parquet(file: IO[bytes], options: InputOptions) -> Iterator[Row]:
 
 
 def _arrow_values(column: Any) -> list[Any]:
-    """Python values; bytes where a string is not UTF-8."""
+    """Python values; bytes for each string that is not UTF-8."""
     try:
         return column.to_pylist()
     except UnicodeDecodeError:
         import pyarrow as pa
 
-        return column.cast(
-            pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary()
-        ).to_pylist()
+        large = pa.types.is_large_string(column.type)
+        return [_decoded_or_bytes(v) for v in column.view(pa.large_binary() if large else pa.binary()).to_pylist()]
+
+
+def _decoded_or_bytes(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
 
 
 FORMATS: dict[str, Callable[[IO[bytes], InputOptions], Iterator[Row]]] = {

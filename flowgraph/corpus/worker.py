@@ -53,6 +53,10 @@ class WorkerSpec:
     model_hash: str | None = None
     """Checked where the worker may see other files than the run does."""
 
+    def make(self) -> Worker:
+        """The worker, its model loaded; called in the process that is to hold it."""
+        return Worker(self)
+
 
 @dataclass
 class Report:

@@ -1,0 +1,94 @@
+"""Engines: every window once, however workers end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from flowgraph import FlowgraphError, FlowgraphWarning
+from flowgraph.corpus.engines import run_here, run_local
+from tests.corpus.fakes import FakeSpec, fake_tasks
+
+
+def calls(folder: Path) -> dict[int, int]:
+    """Window -> how often it was begun."""
+    numbers = [int(f.name.split(".")[0]) for f in folder.iterdir()]
+    return {number: numbers.count(number) for number in sorted(set(numbers))}
+
+
+def processes(folder: Path) -> set[int]:
+    return {int(f.name.split(".")[1]) for f in folder.iterdir()}
+
+
+def test_every_window_once(tmp_path):
+    spec = FakeSpec(str(tmp_path), seconds=0.05)
+    reports = list(run_local(spec, fake_tasks(12), 2, threading.Event()))
+    assert sorted(r.window for r in reports) == list(range(12))
+    assert calls(tmp_path) == dict.fromkeys(range(12), 1)
+    assert len(processes(tmp_path)) == 2
+    assert os.getpid() not in processes(tmp_path)
+    assert all(_is_gone(process) for process in processes(tmp_path))
+
+
+def test_in_this_process(tmp_path):
+    list(run_here(FakeSpec(str(tmp_path)), fake_tasks(3), threading.Event()))
+    assert processes(tmp_path) == {os.getpid()}
+
+
+def test_windows_are_read_as_they_are_needed(tmp_path):
+    """The input is not read far ahead of the workers."""
+    read = []
+
+    def tasks():
+        for task in fake_tasks(40):
+            read.append(task.number)
+            yield task
+
+    for done, _ in enumerate(run_local(FakeSpec(str(tmp_path)), tasks(), 2, threading.Event()), 1):
+        assert len(read) <= done + 5
+
+
+def test_workers_that_die_cost_nothing_but_time(tmp_path):
+    spec = FakeSpec(str(tmp_path), die_once_at=(0, 5), seconds=0.02)
+    with pytest.warns(FlowgraphWarning, match="workers: one died; its windows start again"):
+        reports = list(run_local(spec, fake_tasks(8), 2, threading.Event()))
+    assert sorted(r.window for r in reports) == list(range(8))
+
+
+def test_a_window_that_kills_every_worker_ends_the_run(tmp_path):
+    spec = FakeSpec(str(tmp_path), die_always_at=(2,))
+    with warnings.catch_warnings(), pytest.raises(FlowgraphError, match="a worker died 3 times"):
+        warnings.simplefilter("ignore", FlowgraphWarning)
+        list(run_local(spec, fake_tasks(3), 1, threading.Event()))
+    assert calls(tmp_path)[2] == 3
+
+
+def test_an_error_comes_back_as_it_is(tmp_path):
+    with pytest.raises(FlowgraphError, match="^level: 9 is not a layer$"):
+        list(run_local(FakeSpec(str(tmp_path), fail_at=1), fake_tasks(3), 1, threading.Event()))
+    assert all(_is_gone(process) for process in processes(tmp_path))
+
+
+def test_stop_finishes_what_is_under_way(tmp_path):
+    stop = threading.Event()
+    done = []
+    for report in run_local(FakeSpec(str(tmp_path), seconds=0.2), fake_tasks(50), 2, stop):
+        done.append(report.window)
+        stop.set()
+    assert sorted(done) == sorted(calls(tmp_path))
+    assert len(done) <= 6
+
+
+def _is_gone(process: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False

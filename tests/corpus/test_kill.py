@@ -1,0 +1,156 @@
+"""Real processes, killed at random moments (from a seed): what is resumed is what nothing disturbed."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.corpus.corpora import errors, rows, shards, texts, write_lines
+
+COUNT = 120
+OPTIONS = "--method rollout,flow --edges attention,norm --window 8 --batch 4 --quiet".split()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A process with the libraries loaded, which forks those that are to be killed; nothing has run in it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["transformers.models.bert.modeling_bert", "flowgraph.corpus.worker"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    lines = texts(COUNT, seed=3)
+    lines[10], lines[50] = "", "cat " * 100  # an error here and there
+    return write_lines(tmp_path_factory.mktemp("kill") / "corpus.txt", lines)
+
+
+def command(corpus, out, model, *more):
+    return ["run", "--input", str(corpus), "--out", str(out), "--model", str(model), *OPTIONS, *more]
+
+
+def go(arguments):
+    """The command line in a forked process; its output goes nowhere."""
+    import torch
+
+    from flowgraph.cli import run
+
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    torch.set_num_threads(1)
+    os._exit(run(arguments))
+
+
+@pytest.fixture(scope="module")
+def unbroken(server, corpus, model, tmp_path_factory):
+    out = tmp_path_factory.mktemp("kill") / "unbroken"
+    start = time.monotonic()
+    process = server.Process(target=go, args=(command(corpus, out, model, "--workers", "0"),))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return out, time.monotonic() - start
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_at_random_moments(server, corpus, model, unbroken, tmp_path, seed):
+    """Killed again and again, each time a little later into the run, until it is done."""
+    expected, seconds = unbroken
+    draw = random.Random(seed)
+    out = tmp_path / "out"
+    arguments = command(corpus, out, model, "--workers", "0")
+    kills = 0
+    for _ in range(40):
+        process = server.Process(target=go, args=(arguments,))
+        process.start()
+        process.join(draw.uniform(0.1, 1.0) * seconds)
+        if process.exitcode is not None:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+    assert process.exitcode == 0
+    assert kills > 0 or seed > 0
+    assert shards(out) == shards(expected)
+    assert errors(out) == errors(expected)
+    assert not list(out.rglob("*.part"))
+
+
+def test_ctrl_c_finishes_the_shard_and_says_how_to_go_on(corpus, model, unbroken, tmp_path):
+    """Two spawned workers, the terminal's Ctrl-C for all of them; then the same command."""
+    out = tmp_path / "out"
+    process = _start(command(corpus, out, model, "--workers", "2", "--format", "json"))
+    _wait_for_shards(out, 1)
+    os.killpg(process.pid, signal.SIGINT)
+    output, complaint = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "the same command goes on from here" in complaint
+    assert "Traceback" not in complaint
+    summary = json.loads(output)
+    done = len(list((out / "data").glob("0*.parquet")))
+    assert summary["windows"] == done
+    assert 1 <= done < 15
+    process = _start(command(corpus, out, model, "--workers", "2", "--format", "json"))
+    # and one of them killed without a word, with the run
+    _wait_for_shards(out, done + 1)
+    workers = _children(process.pid)
+    process.kill()
+    process.communicate(timeout=120)
+    _wait_until_gone(workers)
+    from tests.corpus.corpora import run
+    from flowgraph.corpus.settings import Settings
+
+    settings = Settings(("rollout", "flow"), ("attention", "norm"), window=8, batch=4)
+    run(corpus, out, model, settings=settings)
+    assert rows(out) == rows(unbroken[0])
+    assert errors(out) == errors(unbroken[0])
+
+
+def _start(arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "flowgraph.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def _wait_for_shards(out, count):
+    for _ in range(2400):
+        if len(list(out.glob("data/0*.parquet"))) >= count:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {count} shards after two minutes")
+
+
+def _children(process):
+    with open(f"/proc/{process}/task/{process}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def _wait_until_gone(processes):
+    """A run that is killed leaves no workers behind."""
+    for _ in range(400):
+        if not any(os.path.exists(f"/proc/{p}") and _state(p) != "Z" for p in processes):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {processes}")
+
+
+def _state(process):
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return "Z"
