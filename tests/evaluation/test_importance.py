@@ -59,7 +59,7 @@ def test_blank_out_is_one_batch(monkeypatch):
 
 
 def test_rows_beyond_the_batch_size_give_the_same():
-    model, tokenizer, question = question_of("classifier")
+    model, _, question = question_of("classifier")
     rows = np.random.default_rng(0).random((9, len(question.ids))) < 0.4
     whole = blanked_scores(model, question, rows, 4)
     np.testing.assert_allclose(blanked_scores(model, question, rows, 4, batch_size=2), whole, atol=1e-6)
@@ -88,7 +88,8 @@ def test_gradients_equal_finite_differences(kind):
         "gradient-norm": slope.square().sum(-1).sqrt(),
     }
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values.numpy(), rtol=rtol, atol=1e-8, err_msg=name)
+        allowed = rtol * values.max().item() + 1e-8
+        np.testing.assert_allclose(found[name], values.numpy(), rtol=rtol, atol=allowed, err_msg=name)
 
 
 @pytest.mark.parametrize(("kind", "nothing"), [("classifier", True), ("masked", True), ("causal", False)])

@@ -34,7 +34,7 @@ def test_correlations_equal_those_put_together_by_hand(evaluated, kind):
     """Rows of ``fg.attribute`` at every level against blank-outs one by one, by SciPy's ``spearmanr``."""
     import torch
 
-    model, tokenizer, texts, more = asked_models()[kind]
+    model, tokenizer, texts, _ = asked_models()[kind]
     text = texts[0]
     ids = tokenizer(text)["input_ids"]
     row = {"classifier": 0, "masked": ids.index(4) if 4 in ids else 0, "causal": -1, "embedding": "mean"}[
@@ -236,7 +236,9 @@ def test_json_and_data_frame(evaluated, tmp_path):
     assert len(values["correlations"]) == 2 * 3 * 3 * 4 * 2 + 4 * 2
     assert len(values["curves"]) == 2 * 3 + 1 + 4
     frame = evaluation.to_pandas()
-    picked = frame[(frame.method == "flow") & (frame.edges == "attention") & (frame.against == "gradient-input")]
+    picked = frame[
+        (frame.method == "flow") & (frame.edges == "attention") & (frame.against == "gradient-input")
+    ]
     assert picked[picked.tokens == "all"]["mean"].tolist() == [
         s.mean for s in evaluation.find("flow", edges="attention", against="gradient-input")
     ]
@@ -273,9 +275,8 @@ def test_arguments_that_do_not_fit(options, message):
 
 
 def test_models_that_do_not_fit():
-    model, tokenizer = classifier()
     with pytest.raises(FlowgraphError, match="tokenizer"):
-        fg.evaluate(model, None, TEXTS)
+        fg.evaluate(classifier()[0], None, TEXTS)
     with pytest.raises(FlowgraphError, match="candidates"):
         fg.evaluate(*masked_model(), MASKED)
     with pytest.raises(FlowgraphError, match="candidates"):

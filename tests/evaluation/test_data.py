@@ -1,0 +1,137 @@
+"""Files of texts, and the command."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flowgraph import cli
+from flowgraph.errors import FlowgraphError
+from flowgraph.evaluation.data import Columns, read_data
+from flowgraph.evaluation.questions import Item
+from tests.evaluation.asked import classifier, masked_model
+
+
+def write(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_tables_lines_and_objects(tmp_path):
+    items = [Item("a cat", "1"), Item("the dog", "0")]
+    assert read_data(write(tmp_path, "a.tsv", "text\tlabel\na cat\t1\nthe dog\t0\n")) == items
+    assert read_data(write(tmp_path, "a.csv", "label,text\n1,a cat\n0,the dog\n")) == items
+    objects = '{"text": "a cat", "label": 1}\n{"text": "the dog", "label": 0}\n'
+    assert read_data(write(tmp_path, "a.jsonl", objects)) == [Item("a cat", 1), Item("the dog", 0)]
+    assert read_data(write(tmp_path, "a.txt", "a cat\nthe dog\n")) == [Item("a cat"), Item("the dog")]
+
+
+def test_columns_by_name_and_number(tmp_path):
+    path = write(tmp_path, "numpred.val", "VBZ\tthe key\nVBP\tthe keys\n")
+    columns = Columns(text="2", label="1")
+    assert read_data(path, columns, form="tsv", header=False)[1] == Item("the keys", "VBP")
+    assert read_data(path, columns, form="tsv", header=False, limit=1) == [Item("the key", "VBZ")]
+    path = write(tmp_path, "b.jsonl", '{"prefix": "the key", "yes": "is", "no": "are", "more": "a"}\n')
+    columns = Columns(text="prefix", second="more", candidates=("yes", "no"))
+    assert read_data(path, columns) == [Item(("the key", "a"), None, ("is", "are"))]
+
+
+def test_template_and_candidates(tmp_path):
+    path = write(tmp_path, "b.jsonl", '{"text": "the keys", "good": "are", "bad": "is"}\n')
+    (item,) = read_data(path, template="{text} {mask} .", mask="[MASK]")
+    assert item == Item("the keys [MASK] .", None, ("are", "is"))
+    with pytest.raises(FlowgraphError, match="no mask token"):
+        read_data(path, template="{text} {mask}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2 has no column 'text'; it has txt"),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: broken JSON"),
+        ("a.txt", "", "holds no text"),
+        ("a.parquet", "", "jsonl, csv, tsv or text"),
+    ],
+)
+def test_files_that_cannot_be_used(tmp_path, name, text, message):
+    with pytest.raises(FlowgraphError, match=message):
+        read_data(write(tmp_path, name, text))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Folders of a classifier and a masked language model."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, (model, tokenizer) in {"classifier": classifier(), "masked": masked_model()}.items():
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+def test_the_command_prints_json(saved, tmp_path, capfd):
+    data = write(tmp_path, "a.tsv", "text\tlabel\na cat sat on the mat\tyes\nthe dog runs\tno\n")
+    plot = tmp_path / "levels.svg"
+    line = [
+        "evaluate",
+        "--data",
+        data,
+        "--model",
+        saved / "classifier",
+        "--format",
+        "json",
+        "--resamples",
+        20,
+    ]
+    line += [
+        "--edges",
+        "attention,alti",
+        "--methods",
+        "rollout,flow",
+        "--against",
+        "blank-out",
+        "--plot",
+        plot,
+    ]
+    assert cli.run([str(word) for word in line]) == 0
+    values = json.loads(capfd.readouterr().out)
+    assert values["meta"]["score"] == ["classifier"]
+    assert values["meta"]["accuracy"] is not None
+    assert {(r["edges"], r["method"]) for r in values["correlations"] if r["edges"]} == {
+        (edges, method) for edges in ("attention", "alti") for method in ("rollout", "flow")
+    }
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_the_command_prints_tables(saved, tmp_path, capfd):
+    data = write(tmp_path, "b.jsonl", '{"text": "the keys", "good": "are", "bad": "is"}\n')
+    line = [
+        "evaluate",
+        "--data",
+        data,
+        "--model",
+        saved / "masked",
+        "--template",
+        "{text} {mask} on the table .",
+    ]
+    assert cli.run([str(word) for word in [*line, "--resamples", 0]]) == 0
+    out, err = capfd.readouterr()
+    for expected in (
+        "Spearman with blank-out, all tokens",
+        "gradient-norm, content",
+        "comprehensiveness",
+        "random",
+    ):
+        assert expected in out
+    for expected in ("log-odds of two words at the mask", "blanked with [MASK]", "1 texts, accuracy"):
+        assert expected in err
+
+
+def test_the_command_refuses_in_one_line(saved, tmp_path, capfd):
+    data = write(tmp_path, "a.txt", "a cat\n")
+    line = ["evaluate", "--data", str(data), "--model", str(saved / "masked")]
+    assert cli.run(line) == 2
+    assert capfd.readouterr().err.count("\n") == 1
+    assert cli.run([*line, "--methods", "rollouts"]) == 2
+    assert "rollouts" in capfd.readouterr().err
