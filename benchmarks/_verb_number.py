@@ -88,16 +88,17 @@ def _read(path: Path, attractors: int | None) -> list[Item]:
     return list({item.text: item for item in items}.values())
 
 
-def split(folder: Path, held_out: int, seed: int) -> Split:
-    """``held_out`` natural test items, 600 to watch the training by, the rest to train on; drawn by ``seed``."""
+def split(folder: Path, held_out: int, seed: int, most: int | None = None) -> Split:
+    """``held_out`` natural test items, 600 to watch the training by, the rest (``most`` of each sort) to train on, all
+    drawn by ``seed``."""
     natural, attracted = read_items(folder)
     draw = np.random.default_rng(seed)
     natural = [natural[i] for i in draw.permutation(len(natural))]
     attracted = [attracted[i] for i in draw.permutation(len(attracted))]
     watched = held_out + min(600, held_out)
     return Split(
-        natural=natural[watched:],
-        attracted=attracted[held_out:],
+        natural=natural[watched:][:most],
+        attracted=attracted[held_out:][:most],
         development=natural[held_out:watched],
         held_out=natural[:held_out],
         held_out_attracted=attracted[:held_out],

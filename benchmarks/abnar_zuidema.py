@@ -1,0 +1,221 @@
+"""Tables 1 and 2 of Abnar & Zuidema 2020, from scratch: train the encoder, blank out, take gradients, correlate.
+
+    python -m benchmarks abnar_zuidema --seeds 0,1,2 --models DIR
+
+For each seed the 6-layer, 8-head, width-128 encoder of ``benchmarks/_verb_number.py`` is trained on verb-number
+agreement (or loaded from DIR where it was trained before), then 2,000 held-out items are evaluated: Spearman's
+correlation of the CLS token's raw attention, rollout and flow, at every level, with blank-out and gradients, with and
+without CLS. Printed beside the paper's figures (10.18653/v1/2020.acl-main.385).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ratio import Ratio
+
+PAPER = {
+    "blank-out": {
+        "raw": (0.69, 0.10, -0.11, -0.09, 0.20, 0.29),
+        "rollout": (0.32, 0.38, 0.51, 0.62, 0.70, 0.71),
+        "flow": (0.32, 0.44, 0.70, 0.70, 0.71, 0.70),
+    },
+    "gradient": {
+        "raw": (0.53, 0.16, -0.06, 0.00, 0.24, 0.46),
+        "rollout": (0.22, 0.27, 0.39, 0.47, 0.53, 0.54),
+        "flow": (0.22, 0.31, 0.54, 0.61, 0.60, 0.61),
+    },
+}
+"""Mean Spearman by level, 1 to 6."""
+
+METHODS = ("raw", "rollout", "flow")
+AGAINST = ("blank-out", "gradient-input", "gradient-norm")
+"""Without ``gradient``: every LayerNorm model's ``Σ_d g`` is 0."""
+RULES = {"all": "CLS counted", "content": "without CLS"}
+
+
+def data_folder(given: str | None) -> Path | None:
+    """The folder with the agreement items: as given, else below ``FLOWGRAPH_DATA``; None where there is none."""
+    root = given or os.environ.get("FLOWGRAPH_DATA")
+    folder = Path(root) / "linzen_numpred" if root else None
+    return folder if folder is not None and (folder / "numpred.val").is_file() else None
+
+
+def trained(seed: int, data: Any, recipe: Any, folder: Path | None, **size: int) -> tuple[Any, Any]:
+    """Model and tokenizer of one seed, trained now or read from ``folder``, where a trained one is left."""
+    import torch
+
+    from benchmarks import _verb_number as task
+
+    place = folder / f"seed{seed}" if folder is not None else None
+    if place is not None and (place / "config.json").is_file():
+        from transformers import AutoTokenizer
+
+        print(f"seed {seed}: read from {place.name}")
+        return task.VerbNumber.from_pretrained(place).eval(), AutoTokenizer.from_pretrained(place)
+    tokenizer = task.make_tokenizer(data.natural + data.attracted)
+    torch.manual_seed(seed)
+    model = task.make_model(len(tokenizer), recipe.dropout, **size)
+    print(f"seed {seed}: training, {recipe}")
+    task.train(model, tokenizer, data, recipe, seed)
+    if place is not None:
+        model.save_pretrained(place)
+        tokenizer.save_pretrained(place)
+    return model.eval(), tokenizer
+
+
+def evaluate(model: Any, tokenizer: Any, items: Sequence[Any], edges: Sequence[str], log: Path | None) -> Any:
+    """Correlations of one model, score: probability of the class it predicts."""
+    import flowgraph as fg
+
+    return fg.evaluate(
+        model,
+        tokenizer,
+        [item.text for item in items],
+        labels=[item.label for item in items],
+        edges=edges,
+        against=AGAINST,
+        erasure=False,
+        negative="clip",
+        resume=log,
+    )
+
+
+def run(
+    folder: Path,
+    seeds: Sequence[int],
+    *,
+    items: int,
+    edges: Sequence[str],
+    recipe: Any,
+    models: Path | None = None,
+    most: int | None = None,
+    **size: int,
+) -> list[Any]:
+    """Train and evaluate every seed; prints as it goes, then the tables of means over seeds."""
+    from benchmarks import _verb_number as task
+
+    data = task.split(folder, items, seed=0, most=most)
+    print(
+        f"training items: {len(data.natural)} natural, {len(data.attracted)} with attractors; "
+        f"held out: {len(data.held_out)} natural, {len(data.held_out_attracted)} with attractors"
+    )
+    evaluations = []
+    for seed in seeds:
+        start = time.perf_counter()
+        model, tokenizer = trained(seed, data, recipe, models, **size)
+        natural, attracted = (
+            task.accuracy(model, tokenizer, part) for part in (data.held_out, data.held_out_attracted)
+        )
+        print(
+            f"seed {seed}: accuracy {natural:.3f} on natural items, {attracted:.3f} with attractors",
+            flush=True,
+        )
+        log = None if models is None else models / f"seed{seed}-{'-'.join(edges)}-{items}.jsonl"
+        evaluations.append(evaluate(model, tokenizer, data.held_out, edges, log))
+        print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
+    for kind in edges:
+        print_tables(evaluations, kind)
+    print_verdicts(evaluations, edges[0])
+    return evaluations
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def print_tables(evaluations: Sequence[Any], kind: str) -> None:
+    """Mean over seeds of the means over items, by level; beside it the top level's spread over items, seed by seed."""
+    for against in AGAINST:
+        for rule, said in RULES.items():
+            print(f"\n{kind} edges against {against}, {said}: mean Spearman at levels 1 to 6")
+            for method in METHODS:
+                print(f"  {method:<8} ours  {_by_level(evaluations, method, kind, against, rule)}")
+                paper = PAPER["blank-out" if against == "blank-out" else "gradient"][method]
+                if kind == "attention":
+                    print(f"  {'':<8} paper " + "  ".join(f"{value:6.2f}" for value in paper))
+            randoms = [e.find("random", against=against, tokens=rule)[0].mean for e in evaluations]
+            print(f"  random         {np.mean(randoms):6.2f}")
+
+
+def _by_level(evaluations: Sequence[Any], method: str, kind: str, against: str, rule: str) -> str:
+    found = [e.find(method, edges=kind, against=against, tokens=rule) for e in evaluations]
+    means = np.mean([[s.mean for s in summaries] for summaries in found], axis=0)
+    tops = ", ".join(f"{s[-1].mean:.2f} ± {s[-1].sd:.2f} [{s[-1].low:.2f}, {s[-1].high:.2f}]" for s in found)
+    return "  ".join(f"{mean:6.2f}" for mean in means) + f"   top by seed: {tops}"
+
+
+def print_verdicts(evaluations: Sequence[Any], kind: str) -> None:
+    """Does each seed's top level have rollout and flow above raw; and flow against rollout, as it comes."""
+    print(f"\ntop level, {kind} edges, by seed: method minus raw, flow minus rollout")
+    for against in AGAINST:
+        for rule, said in RULES.items():
+            tops = [
+                {m: e.find(m, edges=kind, against=against, tokens=rule)[-1].mean for m in METHODS}
+                for e in evaluations
+            ]
+            above = all(top[m] > top["raw"] for top in tops for m in ("rollout", "flow"))
+            figures = "   ".join(_differences(top) for top in tops)
+            print(
+                f"  {against:<14} {said:<12} {figures}   {'both above raw' if above else 'NOT both above raw'}"
+            )
+
+
+def _differences(top: dict[str, float]) -> str:
+    over_raw = " ".join(f"{method} {top[method] - top['raw']:+.2f}" for method in ("rollout", "flow"))
+    return f"{over_raw} | {top['flow'] - top['rollout']:+.2f}"
+
+
+# --- entry points -----------------------------------------------------------------------------------------
+
+
+def main(argv: Sequence[str]) -> None:
+    import torch
+
+    from benchmarks._verb_number import Recipe
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks abnar_zuidema", description=__doc__)
+    parser.add_argument("--data", help="folder that holds linzen_numpred; default: FLOWGRAPH_DATA")
+    parser.add_argument(
+        "--models", type=Path, help="folder for trained models and finished items, read where there"
+    )
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--items", type=int, default=2000)
+    parser.add_argument(
+        "--edges", default="attention", help="kinds with commas between; the first is the paper's"
+    )
+    parser.add_argument("--epochs", type=int, default=Recipe.epochs)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args(argv)
+    folder = data_folder(options.data)
+    if folder is None:
+        parser.error("no linzen_numpred/numpred.val below --data or FLOWGRAPH_DATA")
+    torch.set_num_threads(options.threads)
+    run(
+        folder,
+        [int(seed) for seed in options.seeds.split(",")],
+        items=options.items,
+        edges=options.edges.split(","),
+        recipe=replace(Recipe(), epochs=options.epochs),
+        models=options.models,
+    )
+
+
+def smoke() -> Iterable[Ratio]:
+    """A 6-layer encoder of width 16 on a sliver of the items: everything runs, nothing is learnt."""
+    folder = data_folder(None)
+    if folder is None:
+        print("    skipped: FLOWGRAPH_DATA names no folder with linzen_numpred")
+        return []
+    from benchmarks._verb_number import Recipe
+
+    recipe = Recipe(epochs=1, natural_copies=1, attracted=100)
+    run(folder, [0], items=40, edges=["attention"], recipe=recipe, most=300, heads=2, width=16)
+    return []
