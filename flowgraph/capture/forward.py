@@ -122,8 +122,8 @@ class Job:
                         check_record(record)
                     layers.add(record, self.survey.number(frame.at, count), self.kinds, self.heads)
 
-        runner = _without_heads(self.model)
         batch: dict[str, Any] = reading.stack(examples, device_of(self.model), dtype_of(self.model))
+        runner = _without_heads(self.model, batch)
         if "use_cache" in inspect.signature(runner.forward).parameters:
             batch["use_cache"] = False
         with recording(self.survey.blocks, reduce) as recorder, our_attention(self.model):
@@ -147,9 +147,12 @@ class Job:
             )
 
 
-def _without_heads(model: Any) -> Any:
+def _without_heads(model: Any, inputs: Mapping[str, Any]) -> Any:
     """The part of ``model`` under its task heads, which need not run."""
     base = getattr(model, "base_model", model)
+    # some models call a part of themselves their base that cannot read their inputs
+    if base is model or not inputs.keys() <= inspect.signature(base.forward).parameters.keys():
+        return model
     inside = {id(module) for module in base.modules()}
     return base if all(id(module) in inside for _, module, _ in find_blocks(model)) else model
 

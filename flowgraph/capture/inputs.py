@@ -324,10 +324,7 @@ def _check_names(model: Any, tensors: dict[str, Tensor]) -> None:
 
 
 def _check_decoder_inputs(model: Any, tensors: Mapping[str, Tensor]) -> None:
-    if (
-        is_seq2seq(model)
-        and not {"decoder_input_ids", "decoder_inputs_embeds"} & tensors.keys()
-    ):
+    if is_seq2seq(model) and not {"decoder_input_ids", "decoder_inputs_embeds"} & tensors.keys():
         raise FlowgraphError(
             f"text: {type(model).__name__} is an encoder-decoder model; ready inputs need decoder_input_ids "
             "as well"

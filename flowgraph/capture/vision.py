@@ -9,17 +9,27 @@ from torch import Tensor
 from flowgraph.capture.tokens import Tokens, named_tokens
 from flowgraph.errors import FlowgraphError
 
+_WITH_CLS = (
+    "altclip_vision_model",
+    "chinese_clip_vision_model",
+    "clip_vision_model",
+    "dinov2",
+    "metaclip_2_vision_model",
+    "vit",
+    "vit_msn",
+)
+
 
 def prefix_tokens(config: Any) -> tuple[str, ...]:
     """Names of the tokens before the patches."""
     kind = config.model_type
-    if kind in ("vit", "dinov2", "clip_vision_model"):
-        return ("[CLS]",)
     if kind == "deit":
         return ("[CLS]", "[DIST]")
-    if kind == "dinov2_with_registers":
+    if kind in ("dinov2_with_registers", "dinov3_vit"):
         return ("[CLS]", *(f"[REG {k}]" for k in range(config.num_register_tokens)))
-    if kind == "siglip_vision_model":
+    if kind in _WITH_CLS:
+        return ("[CLS]",)
+    if kind in ("siglip_vision_model", "ijepa"):
         return ()
     raise FlowgraphError(f"model: flowgraph does not know which tokens {kind!r} puts before its patches")
 

@@ -10,12 +10,24 @@ import pytest
 import torch
 
 from flowgraph import mixing
+from flowgraph.capture.architectures import BLOCKS, block_key, find_blocks
 from flowgraph.capture.interface import _configs
 from flowgraph.capture.run import trace
 from flowgraph.capture.support import supported_kinds
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from tests import models
-from tests.models import FAMILIES, HYBRIDS, SEQ2SEQS, SPEECH, VISIONS, model_inputs, tiny, token_ids
+from tests.models import (
+    FAMILIES,
+    HYBRIDS,
+    MORE,
+    SEQ2SEQS,
+    SPEECH,
+    VISIONS,
+    inputs_for,
+    model_inputs,
+    tiny,
+    token_ids,
+)
 
 TEXTS = [family for family in FAMILIES if family not in VISIONS and family not in SPEECH]
 GATED = ("qwen3-next",)
@@ -70,14 +82,9 @@ def test_rows_are_those_of_the_models_own_eager_attention_bit_for_bit(family):
     arrays = parts_of(traced(family, model, model_inputs(family), heads="each")["attention"])
     with torch.no_grad():
         outputs = eager(model)(**model_inputs(family), output_attentions=True)
-    names = {
-        "self": "attentions",
-        "encoder": "encoder_attentions",
-        "decoder": "decoder_attentions",
-        "cross": "cross_attentions",
-    }
     for part, array in arrays.items():
-        reference = [layer for layer in getattr(outputs, names[part]) if layer is not None]
+        layers = outputs["attentions" if part == "self" else f"{part}_attentions"]
+        reference = [layer for layer in layers if layer is not None]
         np.testing.assert_array_equal(array, torch.cat(reference).numpy())
 
 
@@ -152,6 +159,30 @@ def test_kinds_that_are_not_supported_are_refused_before_the_model_runs(family):
             with pytest.raises(FlowgraphError, match=kind):
                 traced(family, model, model_inputs(family), edges=kind)
     assert not ran
+
+
+@pytest.mark.parametrize("family", MORE)
+def test_families_laid_out_like_another_one(family):
+    model, _ = tiny(family)
+    inputs = inputs_for(model)
+    kinds = [kind for kind, reason in supported_kinds(model).items() if reason is None]
+    assert len(kinds) == (3 if model.config.is_encoder_decoder else len(mixing.names()))
+    trace(model, None, inputs, edges=kinds, verify=True)
+    arrays = parts_of(trace(model, None, inputs, heads="each")["attention"])
+    with torch.no_grad():
+        outputs = eager(model)(**inputs, output_attentions=True)
+    for part, array in arrays.items():
+        reference = outputs["attentions" if part == "self" else f"{part}_attentions"]
+        np.testing.assert_array_equal(array, torch.cat(list(reference)).numpy())
+
+
+def test_every_class_of_the_table_is_tested():
+    tested = set()
+    for family in [*FAMILIES, *MORE]:
+        model, _ = tiny(family)
+        for _, module, _ in find_blocks(model):
+            tested.add(next(key for key in map(block_key, type(module).__mro__) if key in BLOCKS))
+    assert tested == set(BLOCKS)
 
 
 def padded(lengths, side, *, seed=0, name=""):

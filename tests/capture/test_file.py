@@ -58,7 +58,11 @@ def test_round_trip(tmp_path):
 
 def test_round_trip_of_an_encoder_decoder(tmp_path):
     rng = np.random.default_rng(1)
-    parts = {"encoder": rng.random((1, 3, 3)), "decoder": rng.random((2, 2, 2)), "cross": rng.random((2, 2, 3))}
+    parts = {
+        "encoder": rng.random((1, 3, 3)),
+        "decoder": rng.random((2, 2, 2)),
+        "cross": rng.random((2, 2, 3)),
+    }
     trace = make(
         arrays={"norm": parts, "attention": {k: v.astype(np.float32) for k, v in parts.items()}},
         target_tokens=("a", "b"),
@@ -94,13 +98,13 @@ def test_an_old_file_survives_a_failed_save(tmp_path):
     path = tmp_path / "t"
     make().save(path)
     before = path.read_bytes()
-    with pytest.raises(FlowgraphError, match="trace: meta holds .* which a file cannot keep"):
+    with pytest.raises(FlowgraphError, match=r"trace: meta holds .* which a file cannot keep"):
         make(meta={"x": object()}).save(path)
     assert path.read_bytes() == before
-    with pytest.raises(FlowgraphError, match="path: .* cannot be written"):
+    with pytest.raises(FlowgraphError, match=r"path: .* cannot be written"):
         make().save(tmp_path / "absent" / "t")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(FlowgraphError, match="path: .* cannot be written"):
+    with pytest.raises(FlowgraphError, match=r"path: .* cannot be written"):
         make().save(tmp_path / "folder")
     assert sorted(os.listdir(tmp_path)) == ["folder", "t"]
 
@@ -158,7 +162,7 @@ def test_formats_of_the_future_are_refused_by_number(tmp_path):
     inner = json.loads(header["__metadata__"]["flowgraph"]) | {"format": 99}
     header["__metadata__"]["flowgraph"] = json.dumps(inner)
     write_header(path, header, body)
-    with pytest.raises(FlowgraphError, match="trace format 99.*update flowgraph"):
+    with pytest.raises(FlowgraphError, match=r"trace format 99.*update flowgraph"):
         Trace.load(path)
 
 

@@ -134,7 +134,8 @@ def test_every_kind_verifies_on_trained_weights(rxnmapper):
 
 
 @pytest.mark.skipif(
-    not os.environ.get("FLOWGRAPH_LARGE_MODELS"), reason="set FLOWGRAPH_LARGE_MODELS=1 to load models of 100 MB and more"
+    not os.environ.get("FLOWGRAPH_LARGE_MODELS"),
+    reason="set FLOWGRAPH_LARGE_MODELS=1 to load models of 100 MB and more",
 )
 def test_smollm2_gives_the_graph_it_is_known_by():
     """SmolLM2-135M, 30 layers, 9 heads on 3 key heads, from a GGUF file; its graph of 64 tokens is known."""
@@ -151,4 +152,4 @@ def test_smollm2_gives_the_graph_it_is_known_by():
     tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
     result = trace(model, tokenizer, str(known["text"]), verify=True)
     assert result.raw_tokens == tuple(known["tokens"])
-    np.testing.assert_allclose(result["attention"], known["attention"], atol=1e-4)
+    np.testing.assert_allclose(result["attention"], known["attention"], atol=5e-3)  # known in half precision

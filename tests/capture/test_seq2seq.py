@@ -67,7 +67,9 @@ def test_a_list_of_pairs_equals_pairs_one_by_one():
 @pytest.mark.parametrize("kind", ["alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing"])
 def test_kinds_that_hold_the_residual_are_refused_with_the_reason(kind):
     model, tokenizer = tiny("bart")
-    with pytest.raises(FlowgraphError, match=rf"'{kind}' is not defined for cross-attention.*residual stream"):
+    with pytest.raises(
+        FlowgraphError, match=rf"'{kind}' is not defined for cross-attention.*residual stream"
+    ):
         trace(model, tokenizer, (SOURCE, TARGET), edges=kind)
 
 
@@ -151,7 +153,9 @@ def test_sound():
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "gemma3", "gpt-oss", "bloom", "falcon"])
 def test_prompt_and_continuation_are_one_teacher_forced_pass(family):
     model, tokenizer = tiny(family)
-    result = trace(model, tokenizer, SOURCE, generate={"max_new_tokens": 4, "min_new_tokens": 4}, heads="each")
+    result = trace(
+        model, tokenizer, SOURCE, generate={"max_new_tokens": 4, "min_new_tokens": 4}, heads="each"
+    )
     prompt = tokenizer(SOURCE, return_tensors="pt")["input_ids"]
     written = model.generate(
         prompt,
@@ -210,7 +214,9 @@ def test_lists_and_ready_inputs_are_continued_one_by_one():
 
 def test_generation_that_cannot_be():
     model, tokenizer = tiny("gpt2")
-    with pytest.raises(FlowgraphError, match="prompt of 7 tokens and 60 new ones are more than the model's 64"):
+    with pytest.raises(
+        FlowgraphError, match="prompt of 7 tokens and 60 new ones are more than the model's 64"
+    ):
         trace(model, tokenizer, SOURCE, generate=60)
     with pytest.raises(FlowgraphError, match="num_return_sequences must be 1"):
         trace(model, tokenizer, SOURCE, generate={"num_return_sequences": 2, "do_sample": True})

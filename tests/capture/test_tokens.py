@@ -33,7 +33,9 @@ def sentence_pieces():
     from tokenizers import normalizers
 
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )
@@ -83,7 +85,8 @@ def test_sentence_pieces_fall_back_to_bytes():
 
 
 @pytest.mark.parametrize(
-    ("raw", "readable"), [("##ing", "ing"), ("##", "##"), ("#", "#"), ("low</w>", "low"), ("▁", "␣"), ("a", "a")]
+    ("raw", "readable"),
+    [("##ing", "ing"), ("##", "##"), ("#", "#"), ("low</w>", "low"), ("▁", "␣"), ("a", "a")],
 )
 def test_marks_of_word_pieces(raw, readable):
     assert readable_token(raw, False) == readable
