@@ -20,11 +20,11 @@ class Peer:
     """A packaged solver: ``prepare(graph)``, then ``values(sources, sinks)``."""
 
     def __init__(self, name: str, module: str, make: Callable[[_Edges], Callable[[int, int], float]]) -> None:
-        self.name, self._module, self._make = name, module, make
+        self.name, self.module, self._make = name, module, make
 
     @property
     def installed(self) -> bool:
-        return find_spec(self._module) is not None
+        return find_spec(self.module) is not None
 
     def prepare(self, graph: LayeredGraph) -> PreparedPeer:
         graph.require_unsigned(self.name)

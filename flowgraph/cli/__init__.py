@@ -30,6 +30,7 @@ COMMANDS = {
     "view": "Write one interactive page about one text.",
     "evaluate": "How faithful attributions are to what the model does.",
     "run": "Attribute a whole corpus, resumable, in Parquet shards.",
+    "bench": "Maximum-flow solvers side by side on your graphs.",
     "models": "Which edge kinds work for a model, and why others do not.",
 }
 """Command -> what ``flowgraph --help`` says of it; the command is ``command`` in the module of its name."""

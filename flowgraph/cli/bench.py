@@ -1,0 +1,375 @@
+"""``flowgraph bench``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from flowgraph.cli._options import (
+    debug_option,
+    format_option,
+    model_or_embedded,
+    several_graphs_options,
+    trace_graphs,
+    watched,
+)
+from flowgraph.cli._output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from flowgraph.bench.report import Entry, GraphReport, Measurement, Report
+    from flowgraph.graph import LayeredGraph
+
+_TASKS = {"build": "build", "value": "one value", "flow": "one flow", "matrix": "whole matrix"}
+_LONG_TEXT = (
+    "The keys that the old man left on the kitchen table are still missing. His neighbours, who had seen him "
+    "that morning, say that he locked the door himself, put the keys on the table as he always did, and went "
+    "out to the garden, where nobody has looked for them so far."
+)
+
+
+def _names(_: click.Context, __: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _sizes(_: click.Context, __: click.Parameter, value: str | None) -> list[tuple[int, int]] | None:
+    """``6x32,12x128`` -> ``[(6, 32), (12, 128)]``"""
+    if value is None:
+        return None
+    found = [re.fullmatch(r"\s*([1-9]\d*)\s*[x×]\s*([1-9]\d*)\s*", part) for part in value.split(",")]
+    if not all(found):
+        raise click.BadParameter(f"{value!r} is not sizes such as 6x32,12x128 (layers x tokens)")
+    return list(dict.fromkeys((int(m[1]), int(m[2])) for m in found if m))
+
+
+@click.command(
+    "bench",
+    epilog="Example: flowgraph bench --sizes 6x16,6x32,6x64 --kind causal --plot growth.png",
+)
+@click.option("--text", "texts", multiple=True, metavar="TEXT", help="Graphs of a text; may be given again.")
+@click.option(
+    "--input",
+    "data",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Graphs of the texts of a file: .jsonl, .csv, .tsv, or one a line.",
+)
+@click.option(
+    "--text-column", default="text", show_default=True, metavar="NAME", help="Where the text stands."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    help="Texts of the file that are taken.",
+)
+@click.option(
+    "--graph",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="A graph in GraphML, as 'flowgraph export' writes it; may be given again.",
+)
+@click.option(
+    "--sizes",
+    callback=_sizes,
+    metavar="LxT,...",
+    help="Generated graphs of these layers x tokens: 6x32,12x128.",
+)
+@click.option(
+    "--kind",
+    "shape",
+    type=click.Choice(["softmax", "causal", "window", "peaky"]),
+    default="softmax",
+    show_default=True,
+    help="What generated graphs are like.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Of generated graphs and of the pairs drawn."
+)
+@click.option(
+    "--solver",
+    "solvers",
+    callback=_names,
+    metavar="NAMES",
+    help="Solvers with commas between.  [default: auto, all registered ones, and the installed peers]",
+)
+@click.option(
+    "--load",
+    "scripts",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE.py",
+    help="Run a Python file first, one that registers a solver of your own.",
+)
+@click.option(
+    "--tasks",
+    callback=_names,
+    default="value,flow,matrix",
+    show_default=True,
+    help="What is timed, beside building: one pair's value, one pair's flow and cut, the whole matrix.",
+)
+@click.option(
+    "--pairs", type=click.IntRange(min=1), default=5, show_default=True, help="Pairs solved one by one."
+)
+@click.option(
+    "--certified",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Pairs that are certified first, for the others to be compared with.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(min=1), default=5, show_default=True, help="Times each is timed."
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For one run of a task, and for all its repeats together.",
+)
+@click.option(
+    "--clock",
+    type=click.Choice(["cpu", "wall"]),
+    default="cpu",
+    show_default=True,
+    help="Seconds of the solver's process, or of the clock on the wall.",
+)
+@click.option(
+    "--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads of each solver."
+)
+@several_graphs_options
+@click.option(
+    "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Also draw time against size, log-log."
+)
+@click.option(
+    "--progress/--no-progress", default=None, help="A progress bar.  [default: where a person is watching]"
+)
+@format_option("table", "json")
+@debug_option
+def command(
+    scripts: tuple[str, ...],
+    solvers: list[str] | None,
+    plot: str | None,
+    form: str,
+    progress: bool | None,
+    **options: Any,
+) -> None:
+    """Maximum-flow solvers side by side: which is right, and fastest, on your graphs.
+
+    Graphs are those of the embedded model on two built-in texts, or of --text or --input with any model, or read from
+    GraphML files, or generated. Every solver runs in a process of its own with pinned threads: it is warmed up,
+    checked against certified values, then timed in turns with the others. One that is wrong, raises, crashes or takes
+    too long is shown as that, and the run goes on.
+    """
+    from flowgraph.bench import compare
+    from flowgraph.bench.contestants import choose, require_libraries
+    from flowgraph.bench.scripts import load_script
+
+    require_libraries()
+    for script in scripts:
+        load_script(script)
+    choose(solvers)  # a wrong name is found before a model is loaded
+    _check_picture(plot)
+    graphs, families = _graphs(options)
+    names = ("tasks", "pairs", "certified", "repeats", "time_limit", "clock", "threads", "seed")
+    settings = {name: options[name] for name in names}
+    settings["tasks"] = tuple(settings["tasks"])
+    report = compare(graphs, solvers=solvers, families=families, progress=watched(progress), **settings)
+    if plot is not None:
+        report.plot(plot)
+        say(f"wrote {plot}")
+    if form == "json":
+        print_json(report.to_dict())
+    else:
+        _print(report)
+
+
+# --- graphs -----------------------------------------------------------------------------------------------
+
+
+def _graphs(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
+    """Graphs by name, and what each is one of, from the one source that was named."""
+    sources = {name: options[name] for name in ("texts", "data", "files", "sizes") if options[name]}
+    if len(sources) > 1:
+        spelt = {"texts": "--text", "data": "--input", "files": "--graph", "sizes": "--sizes"}
+        raise click.UsageError(
+            f"{' and '.join(spelt[s] for s in sources)} exclude each other; name one source"
+        )
+    if "sizes" in sources:
+        return _generated(options)
+    if "files" in sources:
+        return _read(options["files"])
+    return _traced(options)
+
+
+def _generated(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
+    from flowgraph.bench.generate import generate
+
+    shape = options["shape"]
+    graphs = {
+        f"{layers}x{tokens} {shape}": generate(layers, tokens, shape, seed=options["seed"])
+        for layers, tokens in options["sizes"]
+    }
+    return graphs, dict.fromkeys(graphs, shape)
+
+
+def _read(files: tuple[str, ...]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
+    from flowgraph.graph import LayeredGraph
+
+    graphs = {path: LayeredGraph.read_graphml(path) for path in files}
+    return graphs, dict.fromkeys(graphs, "files")
+
+
+def _traced(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
+    model = model_or_embedded(options["model"])
+    kinds = [part.strip() for part in options["edges"].split(",") if part.strip()]
+    names = ("heads", "residual", "negative", "generate", "truncate", "device")
+    graphs: dict[str, LayeredGraph] = {}
+    families: dict[str, str] = {}
+    for number, text in enumerate(_texts(options), 1):
+        found = trace_graphs(model, text, edges=kinds, **{name: options[name] for name in names})
+        for k, graph in enumerate(found):
+            head = f" head {k % (len(found) // len(kinds))}" if len(found) > len(kinds) else ""
+            family = f"{graph.meta['edges']}{head}"
+            name = f"text {number}, {family}"
+            graphs[name], families[name] = graph, family
+    return graphs, families
+
+
+def _texts(options: dict[str, Any]) -> list[Any]:
+    if options["texts"]:
+        return list(options["texts"])
+    if options["data"]:
+        from flowgraph.evaluation.data import Columns, read_data
+
+        items = read_data(options["data"], Columns(text=options["text_column"]), limit=options["limit"])
+        return [item.text for item in items]
+    from flowgraph.embedded import SENTENCE
+
+    return [SENTENCE, _LONG_TEXT]
+
+
+def _check_picture(path: str | None) -> None:
+    """A picture that cannot be made is found before the solvers run."""
+    if path is None:
+        return
+    from flowgraph.export.plot import FORMATS, new_figure
+
+    new_figure(1, 1)
+    if not path.lower().endswith(tuple(f".{form}" for form in FORMATS)):
+        raise click.BadParameter(f"{path!r} does not end in .{', .'.join(FORMATS)}", param_hint="'--plot'")
+    if not (Path(path).parent).is_dir():
+        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="'--plot'")
+
+
+# --- tables -----------------------------------------------------------------------------------------------
+
+
+def _print(report: Report) -> None:
+    for graph in report.graphs:
+        print_table(_graph_table(graph))
+        for entry in graph.entries.values():
+            for message in entry.messages:
+                say(f"{graph.name}: {entry.solver}: {message}")
+    if report.growth():
+        print_table(_growth_table(report))
+    for line in _asked(report):
+        say(line)
+
+
+def _graph_table(graph: GraphReport) -> Table:
+    title = f"{graph.name}: {graph.layers} layers, {graph.tokens} tokens, {graph.edges:,} edges"
+    tasks = list(next(iter(graph.entries.values())).tasks)
+    headings = [
+        "solver",
+        "verdict",
+        *(_TASKS[task] for task in tasks),
+        "largest difference",
+        "certificate",
+        "peak memory",
+    ]
+    table = _table(title, headings)
+    for entry in sorted(graph.entries.values(), key=_speed):
+        table.add_row(
+            entry.solver,
+            entry.verdict,
+            *(_time(entry.tasks[task]) for task in tasks),
+            _number(entry.difference),
+            entry.certificate,
+            "–" if entry.peak_bytes is None else f"{entry.peak_bytes / 1e6:.1f} MB",
+        )
+    return table
+
+
+def _speed(entry: Entry) -> tuple[float, ...]:
+    """Those that are right or inexact first, then by the largest task."""
+    times = [m.median or float("inf") for task, m in reversed(entry.tasks.items()) if task != "build"]
+    return (float(entry.verdict in ("wrong", "raised", "died")), *times)
+
+
+def _growth_table(report: Report) -> Table:
+    fits = report.growth()
+    tasks = [task for task in _TASKS if any(fit.task == task for fit in fits)]
+    title = f"Growth: seconds ~ {report.against} to the power of (number of sizes)"
+    table = _table(title, ["solver", "graphs", *(_TASKS[task] for task in tasks)])
+    for solver, family in dict.fromkeys((fit.solver, fit.family) for fit in fits):
+        by_task = {fit.task: fit for fit in fits if (fit.solver, fit.family) == (solver, family)}
+        cells = [f"{by_task[t].exponent:.2f} ({by_task[t].points})" if t in by_task else "–" for t in tasks]
+        table.add_row(solver, family, *cells)
+    return table
+
+
+def _table(title: str, headings: list[str]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
+    return table
+
+
+def _time(measured: Measurement) -> str:
+    """Median and half the distance of the quartiles, or what happened instead."""
+    if measured.median is None:
+        return {"not offered": "–", "ok": "–"}.get(measured.status, measured.status)
+    low, high = measured.quartiles or (measured.median, measured.median)
+    return f"{_seconds(measured.median)} ±{50 * (high - low) / measured.median:3.0f} %"
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} µs"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1e}"
+
+
+def _asked(report: Report) -> list[str]:
+    settings, machine = report.settings, report.machine
+    lines = [
+        f"{settings['clock']} seconds, median ± half the distance of the quartiles, of up to {settings['repeats']} "
+        f"repeats in turns, {settings['threads']} thread(s); one value, one flow: mean of {settings['pairs']} pairs; "
+        f"timeout: {settings['time_limit']:g} s",
+        "difference: |value - certified| / max(1, certified) on certified pairs; inexact above 1e-9, wrong above 1e-6",
+        f"{machine['processor']}, {machine['usable_cores']} of {machine['cores']} cores, "
+        f"{machine['memory_bytes'] / 2**30:.0f} GB, load {machine['load_average'][0]:.1f}; "
+        + ", ".join(f"{name} {version}" for name, version in report.versions.items()),
+    ]
+    if report.not_installed:
+        lines.append(
+            f"not installed: {', '.join(report.not_installed)} (pip install 'attention-flowgraph[bench]')"
+        )
+    return lines
