@@ -78,6 +78,7 @@ class Job:
     def run(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
         """What every example gathered, by stack of layers."""
         self._check_kinds(examples)
+        self._check_ids(examples)
         most = min(self._batch_limit(example) for example in examples)
         gathered: dict[int, dict[str, Layers]] = {}
         for group in reading.batches(examples, most):
@@ -90,6 +91,17 @@ class Job:
         for kind in self.kinds:
             if (reason := why_not(kind, self.survey, crossed)) is not None:
                 raise FlowgraphError(f"edges: {reason}")
+
+    def _check_ids(self, examples: Sequence[reading.Example]) -> None:
+        size = getattr(self.model.get_input_embeddings(), "num_embeddings", None)
+        highest = max(
+            (int(e.inputs["input_ids"].max()) for e in examples if "input_ids" in e.inputs), default=0
+        )
+        if size is not None and highest >= size:
+            raise FlowgraphError(
+                f"text: token id {highest} is outside the model's vocabulary of {size}; pass the model's own "
+                "tokenizer"
+            )
 
     def _batch_limit(self, example: reading.Example) -> int:
         tokens = example.longest
@@ -126,6 +138,9 @@ class Job:
         runner = _without_heads(self.model, batch)
         if "use_cache" in inspect.signature(runner.forward).parameters:
             batch["use_cache"] = False
+        # what the model would keep of every layer if its configuration says so
+        names = ("output_attentions", "output_hidden_states")
+        batch |= {name: False for name in names if getattr(self.model.config, name, False)}
         with recording(self.survey.blocks, reduce) as recorder, our_attention(self.model):
             runner(**batch)
         self._check_all_ran(recorder.finished, gathered[0])

@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 from torch import nn
 
 from flowgraph.capture.architectures import BLOCKS, REFUSED, find_blocks
-from flowgraph.capture.layout import Layout, NoAttention
+from flowgraph.capture.layout import Layout, NoAttention, resolve
 from flowgraph.errors import FlowgraphError
 
 Stack = Literal["self", "encoder", "decoder"]
@@ -127,12 +127,24 @@ def _check_stacks(model: Any, paths: list[str], seq2seq: bool) -> None:
     open."""
     stacks = list(dict.fromkeys(re.sub(r"\.\d+(?=\.|$)", "", path) for path in paths))
     if len(stacks) > (2 if seq2seq else 1):
-        towers = " or ".join(f"model.{stack.rsplit('.', 2)[0]}" for stack in stacks)
+        towers = " or ".join(dict.fromkeys(f"model.{_tower(model, stack)}" for stack in stacks))
         raise FlowgraphError(
             f"model: {type(model).__name__} has {len(stacks)} stacks of layers ({', '.join(stacks)}); pass "
             "the one "
             f"to trace, {towers}"
         )
+
+
+def _tower(model: Any, stack: str) -> str:
+    """The innermost model that holds the whole stack, or the stack itself where none does."""
+    from transformers import PreTrainedModel
+
+    steps = stack.split(".")
+    for length in range(len(steps) - 1, 0, -1):
+        path = ".".join(steps[:length])
+        if isinstance(resolve(model, path), PreTrainedModel):
+            return path
+    return stack
 
 
 def _refuse_hybrid(model: Any, mixers: list[tuple[int, str]]) -> NoReturn:

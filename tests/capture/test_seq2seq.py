@@ -212,6 +212,17 @@ def test_lists_and_ready_inputs_are_continued_one_by_one():
         assert one.token_ids == two.token_ids == trace(model, tokenizer, text, generate=3).token_ids
 
 
+@pytest.mark.parametrize(
+    "options", [{"num_beams": 3}, {"cache_implementation": "static"}, {"do_sample": True}]
+)
+def test_beams_caches_and_chance_leave_one_sequence(options):
+    model, tokenizer = tiny("llama")
+    result = trace(model, tokenizer, SOURCE, generate={"max_new_tokens": 4, **options})
+    start, stop = result.meta["generated"]
+    assert start == 7 < stop <= 11
+    assert result["attention"].shape == (3, stop, stop)
+
+
 def test_generation_that_cannot_be():
     model, tokenizer = tiny("gpt2")
     with pytest.raises(

@@ -238,6 +238,7 @@ def test_a_task_head_does_not_matter():
             {"input_ids": token_ids(4), "attention_mask": torch.tensor([[1, 0, 1, 1]])},
             "hole between its first and its last",
         ),
+        ({"input_ids": torch.tensor([[1, 99]])}, "token id 99 is outside the model's vocabulary of 99"),
         ({"input_ids": token_ids(4), "pixels": torch.zeros(1, 4)}, "takes no input called pixels"),
         ({"input_ids": token_ids(4), "attention_mask": torch.zeros(1, 4)}, "masks every token of example 0"),
         ({"input_ids": token_ids(4), "attention_mask": torch.ones(1, 1, 4, 4)}, r"shape \(1, 1, 4, 4\)"),
@@ -372,6 +373,38 @@ def test_nan_in_the_weights_of_the_model(bert):
         model.encoder.layer[1].attention.self.query.weight[0, 0] = torch.nan
     with pytest.raises(FlowgraphError, match="attention of layer 2 holds NaN"):
         trace(model, tokenizer, TEXT)
+
+
+def test_model_of_language_and_vision_asks_which():
+    import transformers
+
+    text = transformers.Gemma3TextConfig(**models.DECODER)
+    vision = transformers.SiglipVisionConfig(**models.VISION)
+    config = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
+    model = transformers.Gemma3ForConditionalGeneration(config)
+    with pytest.raises(FlowgraphError, match=r"model\.model\.vision_tower or model\.model\.language_model"):
+        trace(model, None, model_inputs("gemma3"))
+    trace(model.model.language_model, None, model_inputs("gemma3"))
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager", "flash_attention_2", "flex_attention"])
+def test_whatever_attention_the_model_uses_is_given_back(bert, implementation):
+    model, tokenizer = bert
+    expected = trace(model, tokenizer, TEXT)["attention"]
+    model.config._attn_implementation_internal = implementation
+    np.testing.assert_array_equal(trace(model, tokenizer, TEXT)["attention"], expected)
+    assert model.config._attn_implementation == implementation
+
+
+def test_a_model_told_to_return_every_layer_is_not_made_to(bert):
+    model, tokenizer = bert
+    model.config._attn_implementation_internal = "eager"
+    model.config.output_attentions = model.config.output_hidden_states = True
+    returned = []
+    model.register_forward_hook(lambda _, args, output: returned.append(output))
+    trace(model, tokenizer, TEXT)
+    assert returned[0].attentions is returned[0].hidden_states is None
+    assert model.config.output_attentions
 
 
 # --- names and folders --------------------------------------------------------------------------------------
