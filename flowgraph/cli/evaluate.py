@@ -91,7 +91,7 @@ def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[st
     "--target",
     default="auto",
     show_default=True,
-    metavar="auto|max|mean|POSITION",
+    metavar="auto|mask|max|mean|POSITION",
     help="Row of the attribution: auto is the classifying token, the mask or the last token.",
 )
 @click.option(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +70,13 @@ class Question:
     def content(self) -> np.ndarray:
         """(T,) bool: the same without special tokens."""
         return self.inputs_asked & ~self.special
+
+    def at_mask(self, mask: int | None) -> Question:
+        """The same question with the row, and the position that is no input, at the text's one mask."""
+        found = [] if mask is None else (self.ids == mask).nonzero()[:, 0].tolist()
+        if len(found) != 1:
+            raise FlowgraphError(f"target: 'mask' needs one mask in every text; one has {len(found)}")
+        return replace(self, asked=found[0], target=found[0])
 
 
 def make_question(model: Any, tokenizer: Any, item: Item, *, explain: str = "predicted") -> Question:

@@ -77,7 +77,8 @@ def evaluate(
         Which class's probability is the score: ``predicted`` or ``true``.
     target
         Row of the attribution: ``"auto"`` (the classifying token, the mask, or the last token; of a model without head
-        the mean row), ``"max"`` (the largest entry over all rows), ``"mean"``, or a position.
+        the mean row), ``"mask"`` (the one mask of the text, which is then no input; for a classifier that reads its
+        classes there), ``"max"`` (the largest entry over all rows), ``"mean"``, or a position.
     blank
         Token that replaces a blanked one; default: the mask, else the unknown, else the padding token.
     residual, negative
@@ -273,6 +274,8 @@ class _Runner:
         from flowgraph.evaluation.questions import make_question
 
         question = make_question(self.model, self.tokenizer, item, explain=self.plan.explain)
+        if self.plan.target == "mask":
+            question = question.at_mask(self.tokenizer.mask_token_id)
         tokens = len(question.ids)
         if tuple(question.ids.tolist()) != tuple(traced.token_ids):
             raise FlowgraphError(
@@ -340,7 +343,7 @@ class _Runner:
         """(L, T)"""
         from flowgraph.attribution import attribute_graph
 
-        target = question.target if self.plan.target == "auto" else self.plan.target
+        target = question.target if self.plan.target in ("auto", "mask") else self.plan.target
         rows = None if target == "max" else target
         scores = attribute_graph(graph, method=method, level="all", targets=rows).scores
         return scores.max(1)

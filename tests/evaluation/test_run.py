@@ -195,6 +195,21 @@ def test_targets():
         assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(spearmanr(row, importance).statistic)
 
 
+def test_a_classifier_that_reads_a_mask():
+    model, tokenizer = classifier()
+    options = {"methods": ["rollout"], "against": ["blank-out"], "erasure": False, "target": "mask"}
+    result = fg.evaluate(model, tokenizer, MASKED[:1], **options, **QUICK).results[0]
+    from flowgraph.evaluation.importance import blank_out
+    from flowgraph.evaluation.questions import make_question
+
+    importance = blank_out(model, make_question(model, tokenizer, Item(MASKED[0])), 4)
+    row = fg.rollout(fg.LayeredGraph.from_trace(fg.trace(model, tokenizer, MASKED[0])))[6]
+    kept = [j for j in range(len(row)) if j != 6]
+    assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(spearmanr(row[kept], importance[kept]).statistic)
+    with pytest.raises(FlowgraphError, match="needs one mask"):
+        fg.evaluate(model, tokenizer, TEXTS[:1], **options, **QUICK)
+
+
 def test_labels_give_accuracy_and_the_true_class():
     model, tokenizer = classifier()
     labels = ["yes", 0, "maybe", "no"]
