@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from flowgraph.attribution import Attribution
 
 _MOST_COLUMNS = 8
-_BAR = 24
 
 
 def say(message: str) -> None:
@@ -117,10 +116,21 @@ def title_of(attribution: Attribution, level: int | None = None) -> str:
     return f"{attribution.method} over {attribution.edges}, {where}"
 
 
-def bar(value: float, largest: float, width: int = _BAR // 2) -> str:
-    """A bar of eighths of a block, ``width`` blocks long for the largest value."""
+def bar(value: float, largest: float, width: int = 12) -> str:
+    """A bar of eighths of a block, ``width`` blocks long for the largest value; of ``#`` where there are no blocks."""
     eighths = round(8 * width * max(value, 0.0) / largest) if largest > 0 else 0
+    if not _has_blocks():
+        return "#" * round(eighths / 8)
     return "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8]
+
+
+def _has_blocks() -> bool:
+    """True where standard output can hold the characters of a bar."""
+    try:
+        "█▏".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def printable(token: str) -> str:

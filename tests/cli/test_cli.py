@@ -159,6 +159,16 @@ def test_terminal_control_characters_are_shown_as_escapes():
     assert printable("a" * 30) == "a" * 30
 
 
+def test_bars_in_any_encoding(monkeypatch):
+    from flowgraph.cli._output import bar
+
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
+    assert [bar(value, 2.0, 2) for value in (2.0, 1.0, 0.125, 0.0, -1.0)] == ["██", "█", "▏", "", ""]
+    assert bar(0.0, 0.0) == ""
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert [bar(value, 2.0, 2) for value in (2.0, 1.0)] == ["##", "#"]
+
+
 # --- export -----------------------------------------------------------------------------------------------
 
 
