@@ -11,7 +11,6 @@ without CLS. Printed beside the paper's figures (10.18653/v1/2020.acl-main.385).
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._data import data_folder
 from benchmarks.ratio import Ratio
 
 PAPER = {
@@ -36,17 +36,11 @@ PAPER = {
 }
 """Mean Spearman by level, 1 to 6."""
 
+DATA = "linzen_numpred"
 METHODS = ("raw", "rollout", "flow")
 AGAINST = ("blank-out", "gradient-input", "gradient-norm")
 """Without ``gradient``: every LayerNorm model's ``Σ_d g`` is 0."""
 RULES = {"all": "CLS counted", "content": "without CLS"}
-
-
-def data_folder(given: str | None) -> Path | None:
-    """The folder with the agreement items: as given, else below ``FLOWGRAPH_DATA``; None where there is none."""
-    root = given or os.environ.get("FLOWGRAPH_DATA")
-    folder = Path(root) / "linzen_numpred" if root else None
-    return folder if folder is not None and (folder / "numpred.val").is_file() else None
 
 
 def trained(seed: int, data: Any, recipe: Any, folder: Path | None, **size: int) -> tuple[Any, Any]:
@@ -182,7 +176,7 @@ def main(argv: Sequence[str]) -> None:
     from benchmarks._verb_number import Recipe
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks abnar_zuidema", description=__doc__)
-    parser.add_argument("--data", help="folder that holds linzen_numpred; default: FLOWGRAPH_DATA")
+    parser.add_argument("--data", help=f"folder that holds {DATA}; default: FLOWGRAPH_DATA")
     parser.add_argument(
         "--models", type=Path, help="folder for trained models and finished items, read where there"
     )
@@ -194,9 +188,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--epochs", type=int, default=Recipe.epochs)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
-    folder = data_folder(options.data)
+    folder = data_folder(options.data, DATA)
     if folder is None:
-        parser.error("no linzen_numpred/numpred.val below --data or FLOWGRAPH_DATA")
+        parser.exit(2)
     torch.set_num_threads(options.threads)
     run(
         folder,
@@ -210,9 +204,8 @@ def main(argv: Sequence[str]) -> None:
 
 def smoke() -> Iterable[Ratio]:
     """A 6-layer encoder of width 16 on a sliver of the items: everything runs, nothing is learnt."""
-    folder = data_folder(None)
+    folder = data_folder(None, DATA)
     if folder is None:
-        print("    skipped: FLOWGRAPH_DATA names no folder with linzen_numpred")
         return []
     from benchmarks._verb_number import Recipe
 
