@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowgraph._registry import normalise
+from flowgraph.arrays import to_numpy
 from flowgraph.axes import Axis, find_targets
 from flowgraph.errors import FlowgraphError, missing_dependency
-from flowgraph.graph import LayeredGraph, to_numpy
+from flowgraph.graph import LayeredGraph
 from flowgraph.rollout import raw, rollout
 from flowgraph.selection import clean, join_pieces, resolve_levels, resolve_positions, word_groups
 

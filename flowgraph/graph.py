@@ -7,7 +7,6 @@ arrays, checked once, and never changes.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -16,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowgraph.capacity import apply_sign_rule, capacities, check_residual, row_mass
-from flowgraph.errors import FlowgraphError, FlowgraphWarning
+from flowgraph.arrays import check_finite
+from flowgraph.errors import FlowgraphError
 
 if TYPE_CHECKING:
     import igraph
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
 
 Node = tuple[int, int]
 """(index into ``graph.levels``, position)."""
-
-# how far a row of attention may be from 1 by rounding alone, by the precision it was computed in
-_ROW_TOLERANCE = {"float64": 1e-6, "float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
 
 
 @dataclass(frozen=True)
@@ -111,14 +107,10 @@ class LayeredGraph:
         ``None`` adds none. ``normalize=False`` keeps row sums. ``negative``: ``"error"``, ``"clip"``,
         ``"abs"`` or ``"keep"`` (raw and rollout only; rows are divided by the sum of absolute values).
         """
-        return stack_graph(
-            _as_stack(mixing, "mixing"),
-            levels_like(tokens),
-            residual=0.5 if isinstance(residual, str) and residual == "auto" else residual,
-            normalize=normalize,
-            negative=negative,
-            warn=True,
-            meta={"edges": "custom"},
+        from flowgraph.stack_graph import graph_from_matrices
+
+        return graph_from_matrices(
+            mixing, tokens=tokens, residual=residual, normalize=normalize, negative=negative
         )
 
     @classmethod
@@ -137,16 +129,10 @@ class LayeredGraph:
         ``attentions``: one ``(1, H, T, T)`` or ``(H, T, T)`` array or tensor a layer. ``heads``: ``"mean"``,
         ``"max"``, ``"min"`` or the number of one head, from 0.
         """
-        layers, dtype = _read_attentions(attentions)
-        return stack_graph(
-            np.stack([_join_heads(a, heads) for a in layers]),
-            levels_like(tokens),
-            residual=0.5 if isinstance(residual, str) and residual == "auto" else residual,
-            normalize=normalize,
-            negative=negative,
-            warn=True,
-            dtype=dtype,
-            meta={"edges": "attention", "heads": heads},
+        from flowgraph.stack_graph import graph_from_attentions
+
+        return graph_from_attentions(
+            attentions, heads, tokens=tokens, residual=residual, normalize=normalize, negative=negative
         )
 
     @classmethod
@@ -323,209 +309,6 @@ class LayeredGraph:
         from flowgraph.export.graphml import read_graphml
 
         return read_graphml(path)
-
-
-def levels_like(
-    tokens: Sequence[str] | None,
-    raw_tokens: Sequence[str] | None = None,
-    special: Sequence[bool] | None = None,
-    words: Sequence[int | None] | None = None,
-) -> Any:
-    """A function ``(name, size) -> Level`` that puts these tokens on every level of a stack."""
-
-    def make(name: str, size: int) -> Level:
-        for argument, given in (
-            ("tokens", tokens),
-            ("raw_tokens", raw_tokens),
-            ("special", special),
-            ("words", words),
-        ):
-            if isinstance(given, str):
-                raise FlowgraphError(
-                    f"{argument}: {given!r} is one string; pass a list with one token a position"
-                )
-            if given is not None and len(given) != size:
-                raise FlowgraphError(
-                    f"{argument}: {len(given)} given for matrices of {size} positions; pass one a position"
-                )
-        return Level(
-            name,
-            size,
-            tuple(str(t) for t in tokens) if tokens is not None else tuple(str(p) for p in range(size)),
-            tuple(str(t) for t in raw_tokens) if raw_tokens is not None else None,
-            tuple(bool(s) for s in special) if special is not None else None,
-            tuple(None if w is None else int(w) for w in words) if words is not None else None,
-        )
-
-    return make
-
-
-def rows_off(mixing: np.ndarray, dtype: str) -> bool:
-    """True where some row's mass is neither 0 nor 1 within the rounding of ``dtype``."""
-    mass = row_mass(mixing)
-    return bool(((mass > 0) & (np.abs(mass - 1) > _ROW_TOLERANCE.get(dtype, 1e-4))).any())
-
-
-def warn_rows(mass: np.ndarray, normalize: bool) -> None:
-    """Say that rows did not sum to 1, and what was done."""
-    nonzero = mass[mass > 0]
-    done = "were rescaled" if normalize else "were kept as they are (normalize=False)"
-    warnings.warn(
-        f"rows that do not sum to 1 {done}: row sums run from {nonzero.min():.6g} to {nonzero.max():.6g}; "
-        "they stand in graph.meta['row_mass']",
-        FlowgraphWarning,
-        stacklevel=4,
-    )
-
-
-def stack_graph(
-    mixing: np.ndarray,
-    make_level: Any,
-    *,
-    residual: Any,
-    normalize: bool,
-    negative: str,
-    warn: bool,
-    meta: Mapping[str, Any],
-    dtype: str | None = None,
-) -> LayeredGraph:
-    """A plain stack of levels from ``(L, T, T)`` mixing."""
-    share = check_residual(residual)
-    ruled = apply_sign_rule(mixing, negative, "mixing")
-    capacity = capacities(ruled, share, normalize)
-    meta = dict(meta) | {"residual": share, "normalize": bool(normalize), "negative": negative}
-    if rows_off(ruled, dtype or str(mixing.dtype)):
-        mass = row_mass(ruled)
-        mass.setflags(write=False)
-        meta["row_mass"] = mass
-        if warn:
-            warn_rows(mass, normalize)
-    count, size = mixing.shape[:2]
-    levels = [make_level("input" if k == 0 else f"layer {k}", size) for k in range(count + 1)]
-    blocks = [Block(k + 1, k, capacity[k], residual=share) for k in range(count)]
-    return LayeredGraph(levels, blocks, meta=meta, signed=bool((capacity < 0).any()))
-
-
-def _as_stack(mixing: Any, argument: str) -> np.ndarray:
-    """``(L, T, T)`` float64 from an array or a list of matrices, checked."""
-    if isinstance(mixing, np.ndarray):
-        layers = list(mixing) if mixing.ndim >= 3 else [mixing]
-        if mixing.ndim == 2:
-            raise FlowgraphError(
-                f"{argument}: shape {mixing.shape} is one matrix; pass (layers, T, T), e.g. matrix[None]"
-            )
-    else:
-        try:
-            layers = [to_numpy(m) for m in mixing]
-        except TypeError:
-            raise FlowgraphError(
-                f"{argument}: {type(mixing).__name__} is not a stack of matrices; pass (layers, T, T)"
-            ) from None
-    if not layers:
-        raise FlowgraphError(f"{argument}: no layers; pass at least one (T, T) matrix")
-    arrays = [_as_float(m, argument, number) for number, m in enumerate(layers, 1)]
-    for number, m in enumerate(arrays, 1):
-        if m.ndim == 3:
-            raise FlowgraphError(
-                f"{argument}: layer {number} has shape {m.shape}, heads kept; "
-                "join or choose heads first: (layers, T, T)"
-            )
-        if m.ndim != 2 or m.shape[0] != m.shape[1]:
-            raise FlowgraphError(
-                f"{argument}: layer {number} has shape {m.shape}, which is not square; pass (T, T) matrices"
-            )
-        if m.shape != arrays[0].shape:
-            raise FlowgraphError(
-                f"{argument}: layer {number} has shape {m.shape}, layer 1 {arrays[0].shape}; all must have one size"
-            )
-    if arrays[0].shape[0] == 0:
-        raise FlowgraphError(
-            f"{argument}: matrices of no tokens, shape {arrays[0].shape}; pass at least one token"
-        )
-    stack = np.stack(arrays)
-    check_finite(stack, argument)
-    return stack
-
-
-def _as_float(matrix: Any, argument: str, number: int) -> np.ndarray:
-    try:
-        array = np.asarray(matrix)
-        if np.iscomplexobj(array):
-            raise TypeError("complex")
-        return np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise FlowgraphError(f"{argument}: layer {number} is not a matrix of real numbers") from None
-
-
-def check_finite(array: np.ndarray, argument: str) -> None:
-    """Refuse NaN and infinities, naming the first."""
-    bad = ~np.isfinite(array)
-    if bad.any():
-        where = tuple(int(k) for k in np.argwhere(bad)[0])
-        raise FlowgraphError(
-            f"{argument}: {int(bad.sum())} entries are not finite, the first {array[where]} at {where}; "
-            "capacities must be finite numbers"
-        )
-
-
-def to_numpy(array: Any) -> np.ndarray:
-    """A NumPy array from an array or a torch tensor (half precision upcast; NumPy has no bfloat16)."""
-    if hasattr(array, "detach"):
-        array = array.detach()
-        array = array.float() if array.dtype.is_floating_point and array.element_size() < 4 else array
-        return array.cpu().numpy()
-    return np.asarray(array)
-
-
-def _read_attentions(attentions: Any) -> tuple[list[np.ndarray], str]:
-    """Layers as ``(H, T, T)`` float64, and the name of the dtype they came in."""
-    if attentions is None or len(attentions) == 0:
-        raise FlowgraphError(
-            "attentions: there are none; the model's attention implementation does not return weights "
-            "(load it with attn_implementation='eager' and pass output_attentions=True), or use fg.trace"
-        )
-    dtype = str(getattr(attentions[0], "dtype", "float64")).removeprefix("torch.")
-    layers: list[np.ndarray] = []
-    for number, a in enumerate(attentions, 1):
-        if a is None or isinstance(a, (tuple, list)):
-            raise FlowgraphError(
-                f"attentions: layer {number} is {'None' if a is None else 'a nested tuple, as generate() returns'}; "
-                "pass the attentions of one forward pass, one (1, H, T, T) tensor a layer"
-            )
-        array = _as_float(to_numpy(a), "attentions", number)
-        if array.ndim == 4 and array.shape[0] != 1:
-            raise FlowgraphError(
-                f"attentions: layer {number} holds a batch of {array.shape[0]}; "
-                "pass one example: [a[:1] for a in attentions]"
-            )
-        array = array[0] if array.ndim == 4 else array
-        if array.ndim != 3 or array.shape[1] != array.shape[2] or array.shape[0] == 0:
-            raise FlowgraphError(
-                f"attentions: layer {number} has shape {tuple(np.shape(a))}; expected (1, heads, T, T)"
-            )
-        if layers and array.shape[1:] != layers[0].shape[1:]:
-            raise FlowgraphError(
-                f"attentions: layer {number} has {array.shape[-1]} tokens, layer 1 {layers[0].shape[-1]}; "
-                "all must have one size"
-            )
-        check_finite(array, f"attentions, layer {number}")
-        layers.append(array)
-    return layers, dtype
-
-
-def _join_heads(attention: np.ndarray, heads: str | int) -> np.ndarray:
-    """``(H, T, T) -> (T, T)``."""
-    if isinstance(heads, str) and heads in ("all", "mean", "max", "min"):
-        return getattr(attention, "mean" if heads == "all" else heads)(0)
-    if isinstance(heads, (int, np.integer)) and not isinstance(heads, bool):
-        if not 0 <= heads < len(attention):
-            raise FlowgraphError(
-                f"heads: {heads} is not a head of this model, which has 0 to {len(attention) - 1}"
-            )
-        return attention[heads]
-    raise FlowgraphError(
-        f"heads: unknown rule {heads!r}; choose 'mean', 'max', 'min' or the number of one head"
-    )
 
 
 def _frozen_block(block: Block) -> Block:

@@ -10,18 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from flowgraph.arrays import check_finite
 from flowgraph.capacity import apply_sign_rule, capacities, check_residual, row_mass
 from flowgraph.errors import FlowgraphError
-from flowgraph.graph import (
-    Block,
-    LayeredGraph,
-    Level,
-    check_finite,
-    levels_like,
-    rows_off,
-    stack_graph,
-    warn_rows,
-)
+from flowgraph.graph import Block, LayeredGraph, Level
+from flowgraph.stack_graph import levels_like, rows_off, stack_graph, warn_rows
 
 _TOKEN_FACTS = ("tokens", "raw_tokens", "special", "word_ids")
 _COPIED = (

@@ -17,6 +17,8 @@ PACKAGE = Path(fg.__file__).parent
 
 MODEL_SIDE = ("capture", "mixing")
 GRAPH_SIDE = (
+    "arrays",
+    "stack_graph",
     "axes",
     "capacity",
     "cuts",

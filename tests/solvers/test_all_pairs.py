@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import flowgraph as fg
 from flowgraph.flow import flow_matrix
-from flowgraph.solvers import all_pairs, bounds, hub, sparse
+from flowgraph.solvers import all_pairs, bounds, exact, hub, sparse
 from flowgraph.solvers.many import pair_values
 
 INSTANCES = os.environ.get("FLOWGRAPH_INSTANCES")
@@ -131,10 +131,10 @@ def test_random_graphs_with_certificates_forced(layers, size, seed, kept, power,
     graph = quiet(mixing, residual=residual, normalize=normalize)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(all_pairs, "_SMALL_STACK", 0)
-        patch.setattr(all_pairs, "_SMALL_WHOLE", 0)
-        patch.setattr(all_pairs, "_SMALL_PAIR", draw.integers(0, 200))
+        patch.setattr(exact, "_SMALL_WHOLE", 0)
+        patch.setattr(exact, "_SMALL_PAIR", draw.integers(0, 200))
         patch.setattr(all_pairs, "_hub_is_worth_it", lambda level, pairs: level >= 2)
-        patch.setattr(all_pairs, "RUNGS", (sparse.Rung(1, 0, 0, 1), sparse.Rung(2, 1, 1, 2)))
+        patch.setattr(exact, "RUNGS", (sparse.Rung(1, 0, 0, 1), sparse.Rung(2, 1, 1, 2)))
         patch.setattr(hub, "HUB_RUNG", sparse.Rung(1, 1, 1))
         found = fg.attention_flow(graph, level="all")
     for level in range(1, layers + 1):
@@ -148,26 +148,26 @@ def test_bounds_are_bounds(seed):
     graph = quiet(mixing, normalize=bool(seed % 2))
     matrices = [b.capacity for b in graph.blocks]
     everything = np.arange(7)
-    exact = [by_igraph(graph, level) for level in range(1, 6)]
+    flows = [by_igraph(graph, level) for level in range(1, 6)]
     below = bounds.to_inputs(matrices, everything)
     above = bounds.from_targets(matrices, everything)
     for level in range(5):
-        assert (below[level] >= exact[level] - 1e-12).all()
-    assert (above[0] >= exact[-1] - 1e-12).all()
-    assert (bounds.meet(above, below) >= exact[-1] - 1e-12).all()
-    assert (bounds.climb(matrices[-1], exact[-2]) <= exact[-1] + 1e-12).all()
+        assert (below[level] >= flows[level] - 1e-12).all()
+    assert (above[0] >= flows[-1] - 1e-12).all()
+    assert (bounds.meet(above, below) >= flows[-1] - 1e-12).all()
+    assert (bounds.climb(matrices[-1], flows[-2]) <= flows[-1] + 1e-12).all()
 
 
 @pytest.mark.parametrize("middle_scale", [1.0, 0.3])
 def test_hub_is_a_lower_bound_even_where_it_settles_nothing(middle_scale, monkeypatch):
     graph = quiet(softmax(6, 12, scale=2.0) * middle_scale, residual=0.5)
     matrices = [b.capacity for b in graph.blocks]
-    exact = by_igraph(graph, 6)
+    flows = by_igraph(graph, 6)
     everything = np.arange(12)
     # every probe counts as settled, so that the hub is never given up
-    found = hub.find_hub(matrices, everything, everything, exact, np.full((12, 12), 1e3))
+    found = hub.find_hub(matrices, everything, everything, flows, np.full((12, 12), 1e3))
     assert found is not None
-    assert (found.lower_bounds() <= exact + 1e-9).all()
+    assert (found.lower_bounds() <= flows + 1e-9).all()
 
 
 def test_deep_random_graphs_are_settled_by_the_hub():
