@@ -4,8 +4,9 @@
 
 Attention's part in the null space of the values changes no output; effective attention is what is left (Brunner et al.
 2020). Where a text has no more tokens than a head's values have dimensions the two are the same; beyond, the paper
-finds that effective attention looks less at separators (10.18653/v1/2021.findings-acl.379). Measured: the share of each row's
-attention, in absolute value, that goes to [CLS], [SEP], punctuation and words, averaged over rows, heads and texts.
+finds that effective attention looks less at separators (10.18653/v1/2021.findings-acl.379). Measured: the share of
+each row's attention, in absolute value, that goes to [CLS], [SEP], punctuation and words, averaged over rows, heads and
+texts.
 """
 
 from __future__ import annotations
