@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
-WORDS = {"a": 30, "n": 60, "v": 30}
+WORDS = {"a": 10, "n": 20, "v": 10}
 """Class of words -> how many there are."""
 FRAME = ("<pad>", "<s>", "</s>", "<unk>")
 
@@ -29,14 +29,14 @@ class Sentence:
 
 
 def sentences(count: int, seed: int) -> list[Sentence]:
-    """``count`` sentences of 4 to 12 words."""
+    """``count`` sentences of 4 to 10 words."""
     draw = np.random.default_rng(seed)
     return [_sentence(draw) for _ in range(count)]
 
 
 def _sentence(draw: np.random.Generator) -> Sentence:
     kinds = [
-        str(kind) for kind in draw.choice(["a", "n", "v"], int(draw.integers(4, 13)), p=[0.35, 0.45, 0.2])
+        str(kind) for kind in draw.choice(["a", "n", "v"], int(draw.integers(4, 11)), p=[0.35, 0.45, 0.2])
     ]
     words = [(kind, int(draw.integers(WORDS[kind]))) for kind in kinds]
     order = target_order(kinds)
@@ -95,6 +95,7 @@ def make_model(vocabulary: int, *, layers: int = 2, heads: int = 4, width: int =
         decoder_ffn_dim=4 * width,
         max_position_embeddings=32,
         dropout=0.0,
+        init_std=0.08,  # of a width of 64; the default is meant for 1024
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,

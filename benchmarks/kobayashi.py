@@ -3,10 +3,10 @@
     python -m benchmarks kobayashi [--model NAME_OR_FOLDER]
 
 First, on an encoder: how much ``‖f(x)‖`` varies (coefficient of variation of each head over all tokens), and weight
-against norm for special tokens, punctuation and words. The paper finds for BERT-base 0.22 on average over heads, 0.12 to
-0.37, and that special tokens get much attention and have small norms.
+against norm for special tokens, punctuation and words. The paper finds for BERT-base 0.22 on average over heads, from
+0.12 to 0.37, and that special tokens get much attention and have small norms.
 
-Second, on a small encoder-decoder trained on a translation whose true alignment is known (``benchmarks/_reordering.py``):
+Second, on a small encoder-decoder trained on a translation with known alignment (``benchmarks/_reordering.py``):
 alignment error rate by attention weights and by norms, each head apart and joined, in the rows of the steps that write
 a word (AWO) and that read it (AWI). The paper finds norms below weights (10.18653/v1/2020.emnlp-main.574).
 """
@@ -141,7 +141,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--data", help=f"folder that holds {DATA}; default: FLOWGRAPH_DATA")
     parser.add_argument("--model", help="an encoder; default: the embedded model")
     parser.add_argument("--texts", type=int, default=400)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--tests", type=int, default=300)
     parser.add_argument("--seeds", default="0,1,2")
     options = parser.parse_args(argv)
