@@ -43,7 +43,7 @@ class Block:
 
 
 BLOCKS = [Block(m["language"], m["body"], m["mark"]) for m in _BLOCK.finditer(README)]
-COMMANDS = [c for block in BLOCKS if block.language == "bash" and block.runs for c in block.commands]
+SHELL = [block.body for block in BLOCKS if block.language == "bash" and block.runs]
 
 
 def environment() -> dict[str, str]:
@@ -83,19 +83,25 @@ def run(command: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.usefixtures("embedded")
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_runs(command, tmp_path):
-    run(["bash", "-euo", "pipefail", "-c", command], tmp_path)
-    wanted = re.findall(r"--out (\S+)", command)
-    assert [name for name in wanted if not (tmp_path / name).exists()] == []
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the blocks run, one after the other, as they do when they are pasted."""
+    return tmp_path_factory.mktemp("readme")
 
 
 @pytest.mark.usefixtures("embedded")
-def test_the_python_runs_from_top_to_bottom(tmp_path):
+@pytest.mark.parametrize("block", SHELL)
+def test_every_command_runs(block, folder):
+    run(["bash", "-euo", "pipefail", "-c", block], folder)
+    wanted = re.findall(r"--out (\S+)", block)
+    assert [name for name in wanted if not (folder / name).exists()] == []
+
+
+@pytest.mark.usefixtures("embedded")
+def test_the_python_runs_from_top_to_bottom(folder):
     code = "\n".join(block.body for block in BLOCKS if block.language == "python" and block.runs)
-    run([sys.executable, "-c", code], tmp_path)
-    assert (tmp_path / "heat.png").stat().st_size > 1000
+    run([sys.executable, "-c", code], folder)
+    assert (folder / "heat.png").stat().st_size > 1000
 
 
 def test_every_command_is_in_its_table():
