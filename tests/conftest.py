@@ -11,6 +11,9 @@ from hypothesis import settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # one thread a worker, or the workers fight for the cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # a slow machine is no fault of the code; a red CI must be the same when run again
 settings.register_profile("local", deadline=None)
