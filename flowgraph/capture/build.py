@@ -59,8 +59,7 @@ def read_projection(module: nn.Module, heads: int, head_width: int, like: Tensor
     if weight.shape[0] != heads * head_width:
         raise FlowgraphError(
             f"model: the output projection reads {weight.shape[0]} numbers, but {heads} heads of width "
-            f"{head_width} "
-            f"give {heads * head_width}"
+            f"{head_width} give {heads * head_width}"
         )
     return Projection(weight.reshape(heads, head_width, -1), bias)  # (H, d, D)
 
@@ -117,8 +116,7 @@ class FrameReader:
             return "cross"
         raise FlowgraphError(
             f"model: {type(call.module).__name__} in {frame.at.path} ({type(frame.block).__name__}) is not "
-            "an attention that "
-            "flowgraph knows in this block"
+            "an attention that flowgraph knows in this block"
         )
 
     def record(self, call: AttentionCall, number: int, example: int) -> LayerRecord:

@@ -79,9 +79,9 @@ class Job:
         """What every example gathered, by stack of layers."""
         self._check_kinds(examples)
         self._check_ids(examples)
-        most = min(self._batch_limit(example) for example in examples)
+        limits = [self._batch_limit(example) for example in examples]
         gathered: dict[int, dict[str, Layers]] = {}
-        for group in reading.batches(examples, most):
+        for group in reading.batches(examples, limits):
             together = self._forward([examples[index] for index in group])
             gathered.update(zip(group, together, strict=True))
         return [gathered[index] for index in range(len(examples))]
@@ -99,13 +99,14 @@ class Job:
         )
         if size is not None and highest >= size:
             raise FlowgraphError(
-                f"text: token id {highest} is outside the model's vocabulary of {size}; pass the model's own "
-                "tokenizer"
+                f"text: token id {highest} is outside the model's vocabulary of {size}; pass the model's "
+                "own tokenizer"
             )
 
     def _batch_limit(self, example: reading.Example) -> int:
-        tokens = example.longest
         config = text_config(self.model)
+        sound = config.max_source_positions if "input_features" in example.inputs else 0
+        tokens = max(example.longest, sound)
         one = memory.estimate(
             tokens=tokens,
             heads=getattr(config, "num_attention_heads", None) or 1,
@@ -151,8 +152,8 @@ class Job:
         if silent:
             raise FlowgraphError(
                 f"model: {len(silent)} of {len(self.survey.blocks)} blocks gave no attention (the first is "
-                f"{silent[0]}); a "
-                "compiled model keeps its old code: pass the model as it was before torch.compile"
+                f"{silent[0]}); a compiled model keeps its old code: pass the model as it was before "
+                "torch.compile"
             )
         ran = sum(len(layers.numbers) for stack, layers in stacks.items() if stack != "cross")
         if ran != self.survey.num_calls:

@@ -71,8 +71,7 @@ def _check_options(model: Any, options: dict[str, Any]) -> None:
     if not hasattr(model, "generate") or not model.can_generate():
         raise FlowgraphError(
             f"generate: {type(model).__name__} cannot write; load the model with a language head, for "
-            "example by "
-            "AutoModelForCausalLM"
+            "example by AutoModelForCausalLM"
         )
     if options.get("num_return_sequences", 1) != 1:
         raise FlowgraphError("generate: num_return_sequences must be 1; trace each sequence on its own")
@@ -83,8 +82,7 @@ def _check_room(model: Any, prompt: int, options: dict[str, Any]) -> None:
     if limit is not None and isinstance(new, int) and prompt + new > limit:
         raise FlowgraphError(
             f"generate: a prompt of {prompt} tokens and {new} new ones are more than the model's {limit} "
-            "positions; "
-            "lower max_new_tokens or shorten the prompt"
+            "positions; lower max_new_tokens or shorten the prompt"
         )
 
 

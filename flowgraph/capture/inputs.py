@@ -67,14 +67,16 @@ class Example:
         return tuple(sorted((name, tuple(t.shape[1:])) for name, t in self.inputs.items()))
 
 
-def batches(examples: Sequence[Example], limit: int) -> Iterator[list[int]]:
-    """Indices of examples of one shape, at most ``limit`` at a time, in order of first appearance."""
+def batches(examples: Sequence[Example], limits: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of examples of one shape, at most as many at a time as their ``limits`` say, in order of first
+    appearance."""
     groups: dict[tuple, list[int]] = {}
     for index, example in enumerate(examples):
         groups.setdefault(example.shape_key, []).append(index)
     for group in groups.values():
-        for start in range(0, len(group), limit):
-            yield group[start : start + limit]
+        size = min(limits[index] for index in group)
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
 
 
 def stack(examples: Sequence[Example], device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -177,8 +179,7 @@ def _check_not_blank(text: Any) -> None:
     if not isinstance(text, str):
         raise FlowgraphError(
             f"text: {text!r} is a {type(text).__name__}; pass a string, a list of strings, a pair (source, "
-            "target), "
-            "or a mapping of ready inputs"
+            "target), or a mapping of ready inputs"
         )
     if not text.strip():
         raise FlowgraphError("text: it is empty; pass at least one word")
@@ -380,8 +381,8 @@ def _check_mask(name: str, mask: Tensor) -> None:
             )
         if len(where) != int(where[-1]) - int(where[0]) + 1:
             raise FlowgraphError(
-                f"text: {name} of example {row} has a hole between its first and its last token; "
-                "only pads at either end can be left out"
+                f"text: {name} of example {row} has a hole between its first and its last token; only pads "
+                "at either end can be left out"
             )
 
 

@@ -9,11 +9,13 @@ block it belongs to.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -90,8 +92,8 @@ class Recorder:
             )
         if not self._frames:
             raise FlowgraphError(
-                f"model: {type(module).__name__} attends outside of every block that flowgraph knows, "
-                "so a graph of the blocks would miss it"
+                f"model: {type(module).__name__} attends outside of every block that flowgraph knows, so a "
+                "graph of the blocks would miss it"
             )
         self._frames[-1].calls.append(AttentionCall(module, weights, values, mask))
 
@@ -130,8 +132,8 @@ def eager_forward_of(module: nn.Module) -> Callable[..., tuple[Tensor, Tensor]]:
         if function is not None:
             return function
     raise FlowgraphError(
-        f"model: the file that defines {type(module).__name__} has no eager_attention_forward, "
-        "so its attention weights cannot be had"
+        f"model: the file that defines {type(module).__name__} has no eager_attention_forward, so its "
+        "attention weights cannot be had"
     )
 
 
@@ -161,6 +163,19 @@ def _register() -> None:
 
 
 # --- a model lent out and given back ----------------------------------------------------------------------
+
+
+_locks: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
+_locks_lock = threading.Lock()
+
+
+@contextmanager
+def alone(model: nn.Module) -> Iterator[None]:
+    """One trace of a model at a time: hooks would see what another thread runs."""
+    with _locks_lock:
+        lock = _locks.setdefault(model, threading.RLock())
+    with lock:
+        yield
 
 
 @contextmanager

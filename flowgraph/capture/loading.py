@@ -45,8 +45,7 @@ def _place(name: str | os.PathLike[str]) -> str:
     if not any((folder / file).is_file() for file in _WEIGHTS):
         raise FlowgraphError(
             f"model: folder {text} has no model.safetensors; other weight formats run code when they are "
-            "read, so load such a "
-            "model yourself and save it with save_pretrained"
+            "read, so load such a model yourself and save it with save_pretrained"
         )
     return str(folder)
 

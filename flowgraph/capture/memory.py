@@ -21,8 +21,8 @@ _UNITS = {
     "GIB": 1024**3,
 }
 
-_COPIES = 4
-"""Attention matrices of one layer alive at once: scores, masked scores, softmax, and the kind's own."""
+_COPIES = 6
+"""Attention matrices of one layer alive at once: scores, masked scores, softmax, its checks, the kind's own."""
 
 
 def read_max_memory(max_memory: Any) -> int:
@@ -58,8 +58,7 @@ def batch_limit(one: int, limit: int, tokens: int, most: int = 32) -> int:
     if one > limit:
         raise FlowgraphError(
             f"max_memory: {tokens} tokens take about {human(one)}, more than the limit of {human(limit)}; "
-            "shorten the "
-            f"text (truncate=True), ask for fewer kinds, or pass a larger max_memory"
+            "shorten the text (truncate=True), ask for fewer kinds, or pass a larger max_memory"
         )
     return max(1, min(most, limit // one))
 

@@ -16,7 +16,7 @@ from flowgraph.capture import inputs as reading
 from flowgraph.capture.assemble import make_trace
 from flowgraph.capture.forward import Job
 from flowgraph.capture.generation import continued
-from flowgraph.capture.interface import evaluation_mode, uncompiled
+from flowgraph.capture.interface import alone, evaluation_mode, uncompiled
 from flowgraph.capture.loading import load
 from flowgraph.capture.memory import read_max_memory
 from flowgraph.capture.survey import Survey, is_seq2seq, survey
@@ -91,6 +91,7 @@ def trace(
     if job.survey.skipped:
         warnings.warn(_skipping(job.survey), FlowgraphWarning, stacklevel=2)
     with ExitStack() as lent:
+        lent.enter_context(alone(model))
         lent.enter_context(evaluation_mode(model))
         lent.enter_context(_on_device(model, device))
         lent.enter_context(torch.no_grad())
@@ -103,8 +104,8 @@ def trace(
 def _skipping(found: Survey) -> str:
     layers = ", ".join(map(str, found.skipped))
     return (
-        f"hybrid='skip': layers {layers} have no attention and are passed over; the graph does not show what "
-        "they mix"
+        f"hybrid='skip': layers {layers} have no attention and are passed over; the graph does not show "
+        "what they mix"
     )
 
 
@@ -208,8 +209,7 @@ def _listed_examples(
     if not isinstance(texts, Sequence) or isinstance(texts, bytes):
         raise FlowgraphError(
             f"text: a {type(texts).__name__} is no text; pass a string, a list of strings, a pair (source, "
-            "target), "
-            "or a mapping of ready inputs"
+            "target), or a mapping of ready inputs"
         )
     if not texts:
         raise FlowgraphError("text: the list is empty; pass at least one text")

@@ -130,8 +130,7 @@ def _check_stacks(model: Any, paths: list[str], seq2seq: bool) -> None:
         towers = " or ".join(dict.fromkeys(f"model.{_tower(model, stack)}" for stack in stacks))
         raise FlowgraphError(
             f"model: {type(model).__name__} has {len(stacks)} stacks of layers ({', '.join(stacks)}); pass "
-            "the one "
-            f"to trace, {towers}"
+            f"the one to trace, {towers}"
         )
 
 
@@ -152,8 +151,7 @@ def _refuse_hybrid(model: Any, mixers: list[tuple[int, str]]) -> NoReturn:
     layers = ", ".join(str(number) for number, _ in mixers)
     raise FlowgraphError(
         f"model: {type(model).__name__} has layers without attention ({kinds}: layer {layers}), which mix "
-        "tokens in a "
-        "way no attention graph shows; pass hybrid='skip' to pass over them"
+        "tokens in a way no attention graph shows; pass hybrid='skip' to pass over them"
     )
 
 
@@ -162,9 +160,8 @@ def _why_no_blocks(model: nn.Module) -> str:
     if not any("attention" in type(m).__name__.lower() for m in model.modules()):
         return f"model: {name} has no attention, so there is nothing to trace"
     return (
-        f"model: {name} is not among the architectures flowgraph knows, so it could misread where its blocks "
-        "keep "
-        f"their values, projections and norms; known are {', '.join(known_families())}"
+        f"model: {name} is not among the architectures flowgraph knows, so it could misread where its "
+        f"blocks keep their values, projections and norms; known are {', '.join(known_families())}"
     )
 
 

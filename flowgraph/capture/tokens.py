@@ -34,7 +34,9 @@ def tokens_from_ids(
     if tokenizer is None:
         text = tuple(str(i) for i in ids)
         return Tokens(text, text, ids, None, None)
-    raw = tuple(str(t) for t in tokenizer.convert_ids_to_tokens(list(ids)))
+    pieces = tokenizer.convert_ids_to_tokens(list(ids))
+    # a model may have more ids than its tokenizer has pieces
+    raw = tuple(str(i) if piece is None else str(piece) for i, piece in zip(ids, pieces, strict=True))
     special = special_ids(tokenizer)
     flags = tuple(i in special for i in ids)
     byte_level = is_byte_level(tokenizer)

@@ -103,8 +103,8 @@ class Trace(Mapping[str, Arrays]):
             return self.arrays[normalise(kind)]
         except (KeyError, AttributeError):
             raise FlowgraphError(
-                f"edges: {kind!r} was not traced; the trace holds {', '.join(self.kinds)}; "
-                f"trace again with edges={kind!r} among them"
+                f"edges: {kind!r} was not traced; the trace holds {', '.join(self.kinds)}; trace again with "
+                f"edges={kind!r} among them"
             ) from None
 
     def __contains__(self, kind: object) -> bool:

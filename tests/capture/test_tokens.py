@@ -100,6 +100,10 @@ def test_special_tokens_are_those_that_frame_a_text():
     assert special_ids(byte_level()) == {0}
 
 
+def test_an_id_without_a_piece_is_shown_as_itself():
+    assert tokens_from_ids([5, 77], word_tokenizer()).readable == ("the", "77")
+
+
 def test_no_tokenizer_gives_ids_as_text():
     tokens = tokens_from_ids([5, 7], None)
     assert tokens.readable == tokens.raw == ("5", "7")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -211,6 +212,29 @@ def test_a_task_head_does_not_matter():
     np.testing.assert_array_equal(
         whole["attention"], trace(model.bert, models.word_tokenizer(), TEXT)["attention"]
     )
+
+
+def test_threads_that_share_a_model(bert):
+    model, tokenizer = bert
+    texts = [TEXT, "the cat", "a dog runs in the park", "a cat sat"] * 3
+    expected = {text: trace(model, tokenizer, text)["attention"] for text in texts[:4]}
+    with ThreadPoolExecutor(4) as pool:
+        for text, result in zip(
+            texts, pool.map(lambda text: trace(model, tokenizer, text), texts), strict=True
+        ):
+            np.testing.assert_array_equal(result["attention"], expected[text])
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_a_long_text_does_not_split_the_batches_of_short_ones(bert):
+    model, tokenizer = bert
+    sizes = []
+    model.register_forward_pre_hook(lambda _, args, kw: sizes.append(kw["input_ids"].shape), with_kwargs=True)
+    with pytest.raises(FlowgraphError, match="max_memory") as refusal:
+        trace(model, tokenizer, TEXT, max_memory=1)
+    (one,) = re.findall(r"about ([0-9.]+) KiB", str(refusal.value))
+    trace(model, tokenizer, [TEXT, "the cat", "a dog", "the mat"], max_memory=f"{1.1 * float(one)}KiB")
+    assert sizes == [(1, 12), (3, 4)]
 
 
 # --- refused ------------------------------------------------------------------------------------------------
