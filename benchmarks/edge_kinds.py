@@ -1,11 +1,14 @@
-"""What edge kinds cost on the embedded model: against their formulas written out, the forward pass, and memory.
+"""What edge kinds cost on the embedded model: against their formulas written out, the forward pass, and
+memory.
 
-Every comparison runs its contenders in turn, in one process on one thread, and takes medians. Memory is the peak of
-the resident set above what was resident before, each in a process of its own (Linux: the peak is set back by
-``/proc/self/clear_refs``; ``tracemalloc`` does not see torch).
+Every comparison runs its contenders in turn, in one process on one thread, and takes medians of its processor
+time, which other processes on the machine disturb least. Memory is the peak of the resident set above what
+was resident before, each in a process of its own (Linux: the peak is set back by ``/proc/self/clear_refs``;
+``tracemalloc`` does not see torch).
 
-The naive versions are the oracles of the tests, in the model's own single precision: ``(H, T, T, D)`` vectors made
-and summed. ``summed`` is the mildest of them, which lets a matrix product sum the heads and holds (T, T, D).
+The naive versions are the oracles of the tests, in the model's own single precision: ``(H, T, T, D)`` vectors
+made and summed. ``summed`` is the mildest of them, which lets a matrix product sum the heads and holds (T, T,
+D).
 """
 
 from __future__ import annotations
@@ -35,14 +38,14 @@ Contenders = dict[str, Callable[[], Any]]
 
 
 def seconds(contenders: Contenders, repeats: int) -> dict[str, float]:
-    """Median seconds of each, run in turn after one round that is not counted."""
+    """Median seconds of processor time of each, run in turn after one round that is not counted."""
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for round_ in range(repeats + 1):
         for name, run in contenders.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
             if round_:
-                taken[name].append(time.perf_counter() - start)
+                taken[name].append(time.process_time() - start)
     return {name: median(values) for name, values in taken.items()}
 
 
@@ -82,7 +85,8 @@ class Embedded:
 
 
 def against_naive(tokens: int, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds of each norm kind on one layer: ours, naive, and naive with heads summed by a matrix product."""
+    """Seconds of each norm kind on one layer: ours, naive, and naive with heads summed by a matrix
+    product."""
     import torch
 
     from flowgraph import mixing
@@ -144,7 +148,8 @@ def together(tokens: int, repeats: int) -> dict[str, float]:
 
 
 def projectors(tokens: int, repeats: int) -> dict[str, float]:
-    """Seconds of effective attention on one layer: by factorised Gram matrices, and by decompositions alone."""
+    """Seconds of effective attention on one layer: by factorised Gram matrices, and by decompositions
+    alone."""
     import torch
 
     from flowgraph import mixing

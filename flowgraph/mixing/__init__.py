@@ -147,6 +147,7 @@ class EdgeKind:
         import torch
 
         tensor = torch.as_tensor(matrix, device=record.visible.device)  # a user's kind may give NumPy
+        # half precision is widened before heads are joined, or their mean would round once more
         return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 TILE_KEYS = 8
-TILE_BYTES = 2**20
+TILE_BYTES = 2**21
 """Size of the piece of parts that exists at one time: small enough to stay in cache."""
 
 
@@ -50,7 +50,7 @@ def _remainders(parts: Parts, output: Tensor, dtype: torch.dtype) -> Tensor:
     left = output.new_empty(count, count)
     few_rows = max(1, TILE_BYTES // (dtype.itemsize * TILE_KEYS * width))
     made = output.new_empty(TILE_KEYS * min(few_rows, count) * width)  # one tile, used over and over
-    for keys in blocks(count, dtype.itemsize * len(weights) * (width + count), 4 * TILE_BYTES):
+    for keys in blocks(count, dtype.itemsize * len(weights) * (width + count), 2 * TILE_BYTES):
         vectors = parts.head_vectors(keys, dtype).contiguous()  # (keys, H, D)
         by_key = weights[:, :, keys].permute(2, 1, 0).contiguous()  # (keys, Tq, H)
         for few in blocks(len(vectors), 1, TILE_KEYS):

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 def attention(record: LayerRecord) -> Tensor:
     """``(H, Tq, Tk)``; rows sum to 1 but for what an attention sink has taken."""
-    weights = record.weights
-    # half precision is widened before heads are averaged, or the mean would round once more
-    return weights if weights.dtype.itemsize >= 4 else weights.float()
+    return record.weights
 
 
 KIND = EdgeKind("attention", per_head=attention, rows_sum_to_one=True, cross=True)

@@ -86,7 +86,7 @@ def _project_rows(weights: Tensor, values: Tensor, sets: Tensor, owner: Tensor) 
         queries = ((owner >= chunk.start) & (owner < chunk.stop)).nonzero()[:, 0]
         its = owner[queries] - chunk.start
         rows = weights[:, queries].transpose(0, 1)  # (queries, g, Tk)
-        solved = (rows @ values @ inverse[its] @ values.T) * seen[its][:, None]
+        solved = rows @ values @ inverse[its] @ values.T
         solved = torch.where((sizes <= width)[its][:, None, None], rows, solved)
         projected[:, queries] = solved.transpose(0, 1)
         for s in (~proven).nonzero()[:, 0].tolist():

@@ -12,18 +12,18 @@ Gram matrix is off by per cents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from flowgraph.capture.record import FrozenNorm, LayerRecord
 
-BLOCK_BYTES = 3 * 2**19
+BLOCK_BYTES = 6 * 2**20
 """Working memory of one block of keys: small enough to stay in cache."""
 
 Stage = Literal["projection", "stream", "attention-norm", "output-norm"]
@@ -124,12 +124,7 @@ class Parts:
         return self._leave(self._sweep().diagonal)
 
     def _sweep(self) -> _Sweep:
-        shared = _shared.get()
-        if shared is None:
-            return _sweep(self)
-        if self.key not in shared:
-            shared[self.key] = _sweep(self)
-        return shared[self.key]
+        return _once(self.key, lambda: _sweep(self))
 
     def along(self, directions: Tensor) -> Tensor:
         """(Tq, D) float64 -> (Tq, Tk): dot products ``directions[i] . t[i, j]``, the stream's own part left
@@ -187,13 +182,13 @@ def _sweep(parts: Parts) -> _Sweep:
 def parts_of(record: LayerRecord, stage: Stage) -> Parts:
     """The parts followed to ``stage``; the stream's own from ``"stream"`` on."""
     assert record.values is not None
-    assert record.output_weight is not None
+    assert (projection := record.output_weight) is not None
     branch, after = branch_route(record), stream_route(record, stage)
     route = Route(() if stage == "projection" else branch.steps + after.steps)
     return Parts(
         weights=record.weights,
         values=record.values,
-        output=route.linear(double(record.output_weight)),
+        output=route.linear(_once((id(projection),), lambda: double(projection))),
         divisor=route.divisor(),
         own=None if stage == "projection" else after.parts(double(_stream(record))),
         key=(id(record), *map(id, route.steps)),
@@ -205,14 +200,26 @@ def _each_head(values: Tensor, heads: int) -> Tensor:
     return values if len(values) == heads else values.repeat_interleave(heads // len(values), 0)
 
 
-_shared: ContextVar[dict[tuple[int, ...], _Sweep] | None] = ContextVar("shared", default=None)
+_shared: ContextVar[dict[tuple[int, ...], Any] | None] = ContextVar("shared", default=None)
+
+Made = TypeVar("Made")
+
+
+def _once(key: tuple[int, ...], make: Callable[[], Made]) -> Made:
+    """What ``make`` gives; kept under ``key`` inside :func:`sharing`."""
+    shared = _shared.get()
+    if shared is None:
+        return make()
+    if key not in shared:
+        shared[key] = make()
+    return shared[key]
 
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Inside, kinds that need the same Gram matrices of one record share them.
+    """Inside, kinds that need the same products of one record share them.
 
-    Keys are the identities of records and norms, so these must outlive the block.
+    Keys are the identities of records, weights and norms, so these must outlive the block.
     """
     token = _shared.set({})
     try:
