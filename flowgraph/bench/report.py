@@ -183,6 +183,18 @@ class Report:
             if (fit := _fit(family, solver, task, points)) is not None
         ]
 
+    def show(self) -> None:
+        """Print the tables of :mod:`flowgraph.bench.tables` and what belongs to them."""
+        from rich.console import Console
+
+        from flowgraph.bench.tables import report_lines, report_tables
+
+        console = Console(highlight=False)
+        for table in report_tables(self):
+            console.print(table)
+        for line in report_lines(self):
+            console.print(line, markup=False)
+
     def plot(self, path: str | PathLike[str] | None = None) -> Figure:
         """Time against size, log-log, a panel a task; see :func:`flowgraph.bench.picture.growth_picture`."""
         from flowgraph.bench.picture import growth_picture

@@ -19,12 +19,8 @@ from flowgraph.cli._options import (
 from flowgraph.cli._output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from flowgraph.bench.report import Entry, GraphReport, Measurement, Report
     from flowgraph.graph import LayeredGraph
 
-_TASKS = {"build": "build", "value": "one value", "flow": "one flow", "matrix": "whole matrix"}
 _LONG_TEXT = (
     "The keys that the old man left on the kitchen table are still missing. His neighbours, who had seen him "
     "that morning, say that he locked the door himself, put the keys on the table as he always did, and went "
@@ -173,6 +169,7 @@ def command(
     from flowgraph.bench import compare
     from flowgraph.bench.contestants import choose, require_libraries
     from flowgraph.bench.scripts import load_script
+    from flowgraph.bench.tables import report_lines, report_tables
 
     require_libraries()
     for script in scripts:
@@ -190,7 +187,10 @@ def command(
     if form == "json":
         print_json(report.to_dict())
     else:
-        _print(report)
+        for table in report_tables(report):
+            print_table(table)
+        for line in report_lines(report):
+            say(line)
 
 
 # --- graphs -----------------------------------------------------------------------------------------------
@@ -269,107 +269,3 @@ def _check_picture(path: str | None) -> None:
         raise click.BadParameter(f"{path!r} does not end in .{', .'.join(FORMATS)}", param_hint="'--plot'")
     if not (Path(path).parent).is_dir():
         raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="'--plot'")
-
-
-# --- tables -----------------------------------------------------------------------------------------------
-
-
-def _print(report: Report) -> None:
-    for graph in report.graphs:
-        print_table(_graph_table(graph))
-        for entry in graph.entries.values():
-            for message in entry.messages:
-                say(f"{graph.name}: {entry.solver}: {message}")
-    if report.growth():
-        print_table(_growth_table(report))
-    for line in _asked(report):
-        say(line)
-
-
-def _graph_table(graph: GraphReport) -> Table:
-    title = f"{graph.name}: {graph.layers} layers, {graph.tokens} tokens, {graph.edges:,} edges"
-    tasks = list(next(iter(graph.entries.values())).tasks)
-    headings = [
-        "solver",
-        "verdict",
-        *(_TASKS[task] for task in tasks),
-        "largest difference",
-        "certificate",
-        "peak memory",
-    ]
-    table = _table(title, headings)
-    for entry in sorted(graph.entries.values(), key=_speed):
-        table.add_row(
-            entry.solver,
-            entry.verdict,
-            *(_time(entry.tasks[task]) for task in tasks),
-            _number(entry.difference),
-            entry.certificate,
-            "–" if entry.peak_bytes is None else f"{entry.peak_bytes / 1e6:.1f} MB",
-        )
-    return table
-
-
-def _speed(entry: Entry) -> tuple[float, ...]:
-    """Those that are right or inexact first, then by the largest task."""
-    times = [m.median or float("inf") for task, m in reversed(entry.tasks.items()) if task != "build"]
-    return (float(entry.verdict in ("wrong", "raised", "died")), *times)
-
-
-def _growth_table(report: Report) -> Table:
-    fits = report.growth()
-    tasks = [task for task in _TASKS if any(fit.task == task for fit in fits)]
-    title = f"Growth: seconds ~ {report.against} to the power of (number of sizes)"
-    table = _table(title, ["solver", "graphs", *(_TASKS[task] for task in tasks)])
-    for solver, family in dict.fromkeys((fit.solver, fit.family) for fit in fits):
-        by_task = {fit.task: fit for fit in fits if (fit.solver, fit.family) == (solver, family)}
-        cells = [f"{by_task[t].exponent:.2f} ({by_task[t].points})" if t in by_task else "–" for t in tasks]
-        table.add_row(solver, family, *cells)
-    return table
-
-
-def _table(title: str, headings: list[str]) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
-    return table
-
-
-def _time(measured: Measurement) -> str:
-    """Median and half the distance of the quartiles, or what happened instead."""
-    if measured.median is None:
-        return {"not offered": "–", "ok": "–"}.get(measured.status, measured.status)
-    low, high = measured.quartiles or (measured.median, measured.median)
-    return f"{_seconds(measured.median)} ±{50 * (high - low) / measured.median:3.0f} %"
-
-
-def _seconds(value: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-6:.3g} µs"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1e}"
-
-
-def _asked(report: Report) -> list[str]:
-    settings, machine = report.settings, report.machine
-    lines = [
-        f"{settings['clock']} seconds, median ± half the distance of the quartiles, of up to {settings['repeats']} "
-        f"repeats in turns, {settings['threads']} thread(s); one value, one flow: mean of {settings['pairs']} pairs; "
-        f"timeout: {settings['time_limit']:g} s",
-        "difference: |value - certified| / max(1, certified) on certified pairs; inexact above 1e-9, wrong above 1e-6",
-        f"{machine['processor']}, {machine['usable_cores']} of {machine['cores']} cores, "
-        f"{machine['memory_bytes'] / 2**30:.0f} GB, load {machine['load_average'][0]:.1f}; "
-        + ", ".join(f"{name} {version}" for name, version in report.versions.items()),
-    ]
-    if report.not_installed:
-        lines.append(
-            f"not installed: {', '.join(report.not_installed)} (pip install 'attention-flowgraph[bench]')"
-        )
-    return lines
