@@ -122,7 +122,9 @@ def _arrow_values(column: Any) -> list[Any]:
         import pyarrow as pa
 
         large = pa.types.is_large_string(column.type)
-        return [_decoded_or_bytes(v) for v in column.view(pa.large_binary() if large else pa.binary()).to_pylist()]
+        return [
+            _decoded_or_bytes(v) for v in column.view(pa.large_binary() if large else pa.binary()).to_pylist()
+        ]
 
 
 def _decoded_or_bytes(value: bytes | None) -> str | bytes | None:

@@ -90,7 +90,9 @@ def _connected(ray: Any, address: str | None, cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = {"address": address} if address else {"num_cpus": cpus, "include_dashboard": False}
+    options: dict[str, Any] = (
+        {"address": address} if address else {"num_cpus": cpus, "include_dashboard": False}
+    )
     ray.init(log_to_driver=False, logging_level="ERROR", **options)
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:

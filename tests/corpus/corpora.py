@@ -12,7 +12,24 @@ from flowgraph.corpus.dataset import open_run
 from flowgraph.corpus.run import run_corpus
 from flowgraph.corpus.settings import Settings
 
-WORDS = "the key keys to cabinet are is on table a cat cats sat mat dog runs fast in park and then it sleeps".split()
+WORDS = [
+    "the",
+    "key",
+    "keys",
+    "to",
+    "are",
+    "is",
+    "on",
+    "table",
+    "a",
+    "cat",
+    "cats",
+    "sat",
+    "mat",
+    "dog",
+    "it",
+    "sleeps",
+]
 SETTINGS = Settings(methods=("rollout", "flow"), edges=("attention", "norm"), window=8, batch=4)
 
 

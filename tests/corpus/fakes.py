@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowgraph.corpus.records import Record
@@ -24,7 +24,7 @@ class FakeSpec:
     die_always_at: tuple[int, ...] = ()
     fail_at: int = -1
     seconds: float = 0.0
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     def make(self) -> FakeWorker:
         return FakeWorker(self)

@@ -10,13 +10,25 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.corpus.corpora import errors, rows, shards, texts, write_lines
+from tests.corpus.corpora import errors, run, shards, texts, write_lines
 
+ROOT = Path(__file__).parents[2]
 COUNT = 96
-OPTIONS = "--method rollout,flow --edges attention,norm --window 8 --batch 4 --quiet".split()
+OPTIONS = [
+    "--method",
+    "rollout,flow",
+    "--edges",
+    "attention,norm",
+    "--window",
+    "8",
+    "--batch",
+    "4",
+    "--quiet",
+]
 
 
 @pytest.fixture(scope="module")
@@ -106,20 +118,30 @@ def test_ctrl_c_finishes_the_shard_and_says_how_to_go_on(corpus, model, unbroken
     done = _count(out)
     assert summary["windows"] == done
     assert 1 <= done < COUNT // 8
-    process = _start(command(corpus, out, model, "--workers", "2", "--format", "json"))
-    # and one of them killed without a word, with the run
-    _wait_for_shards(out, done + 1)
-    workers = _children(process.pid)
-    process.kill()
-    process.communicate(timeout=120)
-    _wait_until_gone(workers)
-    from tests.corpus.corpora import run
     from flowgraph.corpus.settings import Settings
 
     settings = Settings(("rollout", "flow"), ("attention", "norm"), window=8, batch=4)
-    run(corpus, out, model, settings=settings)
-    assert rows(out) == rows(unbroken[0])
+    assert run(corpus, out, model, settings=settings).known == summary["computed"]
+    assert shards(out) == shards(unbroken[0])
     assert errors(out) == errors(unbroken[0])
+
+
+def test_a_killed_run_leaves_no_workers_behind(tmp_path):
+    code = (
+        "import sys, threading\n"
+        "from flowgraph.corpus.engines import run_local\n"
+        "from tests.corpus.fakes import FakeSpec, fake_tasks\n"
+        "if __name__ == '__main__':\n"
+        "    list(run_local(FakeSpec(sys.argv[1], seconds=0.2), fake_tasks(1000), 2, threading.Event()))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT)
+    while len({f.name.split(".")[1] for f in tmp_path.iterdir()}) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+    workers = {int(f.name.split(".")[1]) for f in tmp_path.iterdir()}
+    process.kill()
+    process.wait()
+    _wait_until_gone(workers)
 
 
 def _start(arguments):
@@ -143,11 +165,6 @@ def _wait_for_shards(out, count, process=None):
             return
         time.sleep(0.01)
     raise AssertionError(f"no {count} shards after two minutes")
-
-
-def _children(process):
-    with open(f"/proc/{process}/task/{process}/children") as file:
-        return [int(child) for child in file.read().split()]
 
 
 def _wait_until_gone(processes):

@@ -109,7 +109,9 @@ def test_a_table_without_header(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("one\t1\ntwo\t0\n")
     assert texts(path, header=False, text_column="1") == ["one", "two"]
-    with pytest.raises(FlowgraphError, match=r"text_column: the input has no column 'text', only 'one', '1'.*--no-header"):
+    with pytest.raises(
+        FlowgraphError, match=r"text_column: the input has no column 'text', only 'one', '1'.*--no-header"
+    ):
         read(path)
 
 
@@ -167,7 +169,7 @@ def test_a_line_without_end_is_cut(tmp_path, monkeypatch):
 
 
 def test_no_such_input(tmp_path):
-    with pytest.raises(FlowgraphError, match="input: .* cannot be read: there is no such file"):
+    with pytest.raises(FlowgraphError, match=r"input: .* cannot be read: there is no such file"):
         read(tmp_path / "none.txt")
     with pytest.raises(FlowgraphError, match="is a folder"):
         read(tmp_path)
@@ -177,7 +179,13 @@ def test_no_such_input(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "form"),
-    [("a.jsonl", "jsonl"), ("a.CSV", "csv"), ("a.tsv.gz", "tsv"), ("s3://b/a.parquet", "parquet"), ("a.log", "text")],
+    [
+        ("a.jsonl", "jsonl"),
+        ("a.CSV", "csv"),
+        ("a.tsv.gz", "tsv"),
+        ("s3://b/a.parquet", "parquet"),
+        ("a.log", "text"),
+    ],
 )
 def test_formats_by_name(name, form):
     assert format_of(name) == form
@@ -205,7 +213,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 def test_records_are_known_by_id_text_and_occurrence(tmp_path):
     path = tmp_path / "a.jsonl"
-    path.write_text('{"id": 1, "text": "a"}\n{"id": 2, "text": "a"}\n{"id": 1, "text": "b"}\n{"id": 1, "text": "a"}\n')
+    path.write_text(
+        '{"id": 1, "text": "a"}\n{"id": 2, "text": "a"}\n{"id": 1, "text": "b"}\n{"id": 1, "text": "a"}\n'
+    )
     first, other_id, other_text, again = read(path)
     assert len({r.identity for r in (first, other_id, other_text)}) == 3
     assert first.identity == again.identity

@@ -352,12 +352,12 @@ def test_a_folder_without_or_with_a_broken_manifest(corpus, model, tmp_path):
     out = tmp_path / "out"
     run(corpus, out, model)
     (out / "manifest.json").write_text('{"format"')
-    with pytest.raises(FlowgraphError, match="manifest.json in .* is damaged"):
+    with pytest.raises(FlowgraphError, match=r"manifest\.json in .* is damaged"):
         run(corpus, out, model)
     (out / "manifest.json").unlink()
-    with pytest.raises(FlowgraphError, match="holds shards but no manifest.json"):
+    with pytest.raises(FlowgraphError, match=r"holds shards but no manifest\.json"):
         run(corpus, out, model)
-    with pytest.raises(FlowgraphError, match="has no manifest.json"):
+    with pytest.raises(FlowgraphError, match=r"has no manifest\.json"):
         fg.open_run(out)
 
 
@@ -366,7 +366,13 @@ def test_a_folder_without_or_with_a_broken_manifest(corpus, model, tmp_path):
 
 def test_bad_records_stop_nothing(model, tmp_path):
     long = "cat " * 100
-    lines = ['{"text": "a cat"}', '{"text": ', '{"text": ""}', json.dumps({"text": long, "id": "long"}), '{"text": "a dog"}']
+    lines = [
+        '{"text": "a cat"}',
+        '{"text": ',
+        '{"text": ""}',
+        json.dumps({"text": long, "id": "long"}),
+        '{"text": "a dog"}',
+    ]
     source = tmp_path / "a.jsonl"
     source.write_bytes("\n".join(lines).encode() + b'\n{"text": "\xff"}\n{"text": 3}\n')
     summary = run(source, tmp_path / "out", model)
@@ -508,7 +514,9 @@ def test_a_full_disk_leaves_finished_shards(corpus, unbroken, model, tmp_path, m
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(FlowgraphError, match="cannot be written: No space left on device; finished shards are intact"):
+        with pytest.raises(
+            FlowgraphError, match="cannot be written: No space left on device; finished shards are intact"
+        ):
             run(corpus, out, model)
     assert shards(out) == finished
     assert not list(out.rglob("*.part"))
@@ -518,12 +526,12 @@ def test_a_full_disk_leaves_finished_shards(corpus, unbroken, model, tmp_path, m
 
 def test_a_folder_that_cannot_be_made(corpus, model, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FlowgraphError, match="out: .* cannot be made"):
+    with pytest.raises(FlowgraphError, match=r"out: .* cannot be made"):
         run(corpus, tmp_path / "file" / "out", model)
 
 
 def test_a_model_that_is_none(corpus, tmp_path):
-    with pytest.raises(FlowgraphError, match="model: .* is not a folder"):
+    with pytest.raises(FlowgraphError, match=r"model: .* is not a folder"):
         run(corpus, tmp_path / "out", "./none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(FlowgraphError, match=r"has no \.safetensors file"):
@@ -578,7 +586,9 @@ def test_share_of_flows_settled_by_bounds(corpus, model, tmp_path):
     solved = run(corpus, tmp_path / "b", model, settings=Settings(level=3))
     assert solved.settled_by_bounds < 1.0
     assert sum(solved.settled.values()) == solved.tokens
-    assert run(corpus, tmp_path / "c", model, settings=Settings(methods=("rollout",))).settled_by_bounds is None
+    assert (
+        run(corpus, tmp_path / "c", model, settings=Settings(methods=("rollout",))).settled_by_bounds is None
+    )
 
 
 def test_read_only_arrays_give_the_same(model):
@@ -586,7 +596,10 @@ def test_read_only_arrays_give_the_same(model):
     import numpy as np
 
     mixing = np.random.default_rng(0).dirichlet(np.ones(6), (4, 6))
-    expected = {m: fg.attribute_graph(fg.LayeredGraph.from_matrices(mixing), method=m).scores for m in ("raw", "rollout", "flow")}
+    expected = {
+        m: fg.attribute_graph(fg.LayeredGraph.from_matrices(mixing), method=m).scores
+        for m in ("raw", "rollout", "flow")
+    }
     frozen = mixing.copy()
     frozen.flags.writeable = False
     for method, scores in expected.items():
