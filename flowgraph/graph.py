@@ -297,6 +297,23 @@ class LayeredGraph:
         graph.vs["token"] = [token for level in self.levels for token in level.tokens]
         return graph
 
+    def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
+        """The graph with edge widths as a picture; see :func:`flowgraph.export.plot.layered`."""
+        from flowgraph.export.plot import layered
+
+        return layered(self, path, **options)
+
+    def to_html(self, path: str | PathLike[str] | None = None, **options: Any) -> str:
+        """One self-contained interactive page; see :func:`flowgraph.export.page.page`."""
+        from flowgraph.export.page import page
+
+        return page(self, path, **options)
+
+    def _repr_html_(self) -> str:
+        from flowgraph.export.notebook import graph_html
+
+        return graph_html(self)
+
     def write_graphml(self, path: str | PathLike[str], flow: Any = None, **options: Any) -> None:
         """Write the graph as GraphML; see :func:`flowgraph.export.graphml.write_graphml`."""
         from flowgraph.export.graphml import write_graphml

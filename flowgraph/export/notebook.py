@@ -1,15 +1,19 @@
-"""What an attribution shows of itself in a notebook: a picture and a table, small and free of scripts."""
+"""What attributions and graphs show of themselves in a notebook: a picture and a table, small, free of scripts."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flowgraph.errors import MissingDependencyError
 from flowgraph.export.labels import visible
 
 if TYPE_CHECKING:
     from flowgraph.attribution import Attribution
+    from flowgraph.graph import LayeredGraph
 
 _PICTURED = 64
 """Tokens up to which the heat map is drawn; larger ones are for :meth:`Attribution.plot`."""
@@ -43,14 +47,51 @@ def _headline(attribution: Attribution) -> str:
     )
 
 
+def graph_html(graph: LayeredGraph) -> str:
+    """One ``<div>``: what the graph is, its picture where it is small, and a table of its levels."""
+    from lxml.html import builder as E
+    from lxml.html import tostring
+
+    parts: list[Any] = [E.P(E.STRONG(repr(graph).strip("<>")))]
+    small = max(level.size for level in graph.levels) <= _PICTURED and not graph.signed
+    picture = _encoded(lambda plot: plot.layered(graph)) if small else None
+    if picture is not None:
+        parts.append(
+            E.IMG(src=f"data:image/png;base64,{picture}", alt="layered graph", style="max-width: 40em")
+        )
+    parts.append(
+        E.TABLE(
+            E.TR(*(E.TH(name) for name in ("level", "nodes", "edges down", "tokens"))), *_levels(E, graph)
+        )
+    )
+    return str(tostring(E.DIV(*parts), encoding="unicode"))
+
+
+def _levels(E: Any, graph: LayeredGraph) -> list[Any]:
+    """One row a level, inputs first: name, size, edges that leave it, its first tokens."""
+    rows = []
+    for k, level in enumerate(graph.levels):
+        edges = sum(int(np.count_nonzero(b.capacity)) for b in graph.blocks if b.upper == k)
+        tokens = " ".join(visible(token) for token in level.tokens[:_ROWS])
+        more = " …" if level.size > _ROWS else ""
+        cells = (visible(level.name), str(level.size), str(edges), tokens + more)
+        rows.append(E.TR(*(E.TD(cell, style="text-align: left") for cell in cells)))
+    return rows
+
+
 def _picture(attribution: Attribution) -> str | None:
-    """The heat map as base64 of a PNG; None where it would be large or matplotlib is not installed."""
+    """The heat map as base64 of a PNG; None where it would be large."""
     if max(attribution.scores.shape[-2:]) > _PICTURED or attribution.scores.ndim == 3:
         return None
-    from flowgraph.export.plot import heatmap, to_bytes
+    return _encoded(lambda plot: plot.heatmap(attribution))
+
+
+def _encoded(draw: Callable[[Any], Any]) -> str | None:
+    """A picture as base64 of a PNG; None where matplotlib is not installed. ``draw`` is given the plot module."""
+    from flowgraph.export import plot
 
     try:
-        return base64.b64encode(to_bytes(heatmap(attribution), dpi=80)).decode("ascii")
+        return base64.b64encode(plot.to_bytes(draw(plot), dpi=80)).decode("ascii")
     except MissingDependencyError:
         return None
 
