@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from flowgraph.capture.interface import AttentionCall, Frame
 from flowgraph.capture.layout import Layout, finish_block, resolve
 from flowgraph.capture.record import FrozenNorm, LayerRecord
+from flowgraph.capture.verify import check_norm, check_record
 from flowgraph.errors import FlowgraphError
 
 Part = Literal["self", "cross"]
+NormRole = Literal["branch_norm", "attention_norm", "output_norm"]
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,16 @@ class FrameReader:
             **fields,
         )
 
+    def verify(self, record: LayerRecord, example: int) -> None:
+        """Raise ``FlowgraphError`` where the record does not explain what the model computed."""
+        check_record(record)
+        roles: tuple[NormRole, ...] = ("branch_norm", "attention_norm", "output_norm")
+        for role in roles:
+            norm: FrozenNorm | None = getattr(record, role)
+            seen, given = self._pick("inputs", role, example), self._pick("outputs", role, example)
+            if norm is not None and seen is not None and given is not None:
+                check_norm(record.layer, role, norm, seen, given)
+
     # --- parts of a record ---
 
     def _pick(self, side: Literal["inputs", "outputs"], role: str, example: int) -> Tensor | None:
@@ -192,9 +204,7 @@ class FrameReader:
             | {"missing": dict(layout.missing)}
         )
 
-    def _frozen(
-        self, role: Literal["branch_norm", "attention_norm", "output_norm"], example: int
-    ) -> FrozenNorm | None:
+    def _frozen(self, role: NormRole, example: int) -> FrozenNorm | None:
         seen = self._pick("inputs", role, example)
         if seen is None:
             return None

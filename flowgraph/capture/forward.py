@@ -21,7 +21,7 @@ from flowgraph.capture.interface import Frame, our_attention, recording
 from flowgraph.capture.record import LayerRecord
 from flowgraph.capture.support import why_not
 from flowgraph.capture.survey import Survey, text_config
-from flowgraph.capture.verify import check_mask, check_record
+from flowgraph.capture.verify import check_mask
 from flowgraph.errors import FlowgraphError
 from flowgraph.mixing import EdgeKind, Heads
 
@@ -132,7 +132,7 @@ class Job:
                     record = reader.record(call, count, example)
                     check_mask(record)
                     if self.verify:
-                        check_record(record)
+                        reader.verify(record, example)
                     layers.add(record, self.survey.number(frame.at, count), self.kinds, self.heads)
 
         batch: dict[str, Any] = reading.stack(examples, device_of(self.model), dtype_of(self.model))

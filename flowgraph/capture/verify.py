@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from flowgraph import mixing
-from flowgraph.capture.record import LayerRecord
+from flowgraph.capture.record import FrozenNorm, LayerRecord
 from flowgraph.errors import FlowgraphError
 
 _ROUNDING = {torch.float64: 1e-9, torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -46,12 +47,27 @@ def check_record(record: LayerRecord) -> None:
     if record.rerun is None or record.attention_output is None or record.block_output is None:
         return
     positions = torch.arange(len(record.attention_output), device=record.attention_output.device)
-    again, given = record.rerun(record.attention_output, positions).double(), record.block_output.double()
-    off = (again - given).abs().amax(-1)
-    allowed = _ROUNDING[record.block_output.dtype] * max(1.0, float(given.abs().max()))
+    again = record.rerun(record.attention_output, positions)
+    _check_close(record.layer, "the block run again", again, record.block_output)
+
+
+def check_norm(layer: int, name: str, norm: FrozenNorm, seen: Tensor, given: Tensor) -> None:
+    """Raise ``FlowgraphError`` unless ``norm`` makes of the vectors it is frozen at what its module made of them.
+
+    ``seen``, ``given``: (T, D), what the module read and gave.
+    """
+    centred = seen.double() - seen.double().mean(-1, keepdim=True) if norm.centred else seen.double()
+    ours = norm.gain.double() * centred / norm.sigma[:, None]
+    if norm.bias is not None:
+        ours = ours + norm.bias.double()
+    _check_close(layer, f"the {name.replace('_', ' ')} read from its weights", ours, given)
+
+
+def _check_close(layer: int, what: str, ours: Tensor, given: Tensor) -> None:
+    off = (ours.double() - given.double()).abs().amax(-1)
+    allowed = _ROUNDING[given.dtype] * max(1.0, float(given.abs().max()))
     if not float(off.max()) <= allowed:
         raise FlowgraphError(
-            f"verify: layer {record.layer}, position {int(off.argmax())}: the block run again differs from "
-            f"its own output by {float(off.max()):.3g} (allowed {allowed:.3g}); flowgraph would misread "
-            "this model"
+            f"verify: layer {layer}, position {int(off.argmax())}: {what} differs from the model's own by "
+            f"{float(off.max()):.3g} (allowed {allowed:.3g}); flowgraph would misread this model"
         )

@@ -573,6 +573,24 @@ def test_verify_objects_to_a_module_that_does_more_than_its_layout_says(bert):
         trace(model, tokenizer, TEXT, verify=True)
 
 
+@pytest.mark.parametrize(
+    ("family", "path"),
+    [
+        ("gemma2", "model.layers.1.post_attention_layernorm"),
+        ("bert", "encoder.layer.1.attention.output.LayerNorm"),
+        ("bert", "encoder.layer.1.output.LayerNorm"),
+    ],
+)
+def test_verify_objects_to_a_norm_that_does_more_than_its_weights_say(family, path):
+    model, _ = tiny(family)
+    norm = model.get_submodule(path)
+    own = norm.forward
+    norm.forward = lambda hidden: own(hidden) * 1.02  # in the re-run as well, which then agrees
+    trace(model, None, model_inputs(family))
+    with pytest.raises(FlowgraphError, match="verify: layer 2"):
+        trace(model, None, model_inputs(family), verify=True)
+
+
 def test_verify_objects_to_a_feed_forward_part_with_a_memory(bert):
     model, tokenizer = bert
     calls = []
