@@ -182,7 +182,8 @@ def _sweep(parts: Parts) -> _Sweep:
 def parts_of(record: LayerRecord, stage: Stage) -> Parts:
     """The parts followed to ``stage``; the stream's own from ``"stream"`` on."""
     assert record.values is not None
-    assert (projection := record.output_weight) is not None
+    projection = record.output_weight
+    assert projection is not None
     branch, after = branch_route(record), stream_route(record, stage)
     route = Route(() if stage == "projection" else branch.steps + after.steps)
     return Parts(
