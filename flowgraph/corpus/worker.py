@@ -22,7 +22,7 @@ from flowgraph.corpus.settings import Settings
 from flowgraph.corpus.shards import Rows, ShardWriter
 from flowgraph.corpus.store import Store
 from flowgraph.corpus.windows import Member, Task
-from flowgraph.errors import FlowgraphError, FlowgraphWarning
+from flowgraph.errors import CertificateError, FlowgraphError, FlowgraphWarning, TimeLimitError
 from flowgraph.graph import LayeredGraph
 from flowgraph.selection import resolve_levels
 
@@ -93,6 +93,7 @@ class Worker:
         self._settings = spec.settings
         use_threads(spec.settings.threads)
         self._model, self._tokenizer = _load(spec)
+        self._encode, self._run_trace = _capture()
         self._store = Store(spec.out)
 
     def __call__(self, task: Task) -> Report:
@@ -130,11 +131,9 @@ class Worker:
 
     def _shape(self, member: Member) -> tuple[Any, ...]:
         """What must be equal in a batch: the shapes of all inputs."""
-        from flowgraph.capture.inputs import examples_from_text
-
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the trace says the same again
-            example = examples_from_text(
+            example = self._encode(
                 self._model, self._tokenizer, member.record.text, truncate=self._settings.truncate
             )
         return example.shape_key
@@ -162,10 +161,8 @@ class Worker:
                 self._compute_batch([member], sink)
 
     def _trace(self, batch: Sequence[Member]) -> list[Any]:
-        from flowgraph.capture.run import trace
-
         settings = self._settings
-        return trace(  # type: ignore[return-value]
+        return self._run_trace(
             self._model,
             self._tokenizer,
             [member.record.text for member in batch],
@@ -318,7 +315,9 @@ def _reason(error: Exception) -> str:
 
 def _raise_if_everyones(error: Exception) -> None:
     """An error of the settings or of the folder ends the run: it would be every text's."""
-    if isinstance(error, FlowgraphError) and str(error).split(":")[0].split("[")[0] in _EVERY_TEXT:
+    if isinstance(error, (TimeLimitError, CertificateError)) or not isinstance(error, FlowgraphError):
+        return
+    if str(error).split(":")[0] in _EVERY_TEXT:
         raise error
 
 
@@ -349,6 +348,14 @@ def peak_memory() -> int:
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _capture() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The model side, imported before the first text, so that what is wrong with it is no text's fault."""
+    from flowgraph.capture.run import trace
+    from flowgraph.capture.texts import example_from_text
+
+    return example_from_text, trace
 
 
 def _load(spec: WorkerSpec) -> tuple[Any, Any]:
