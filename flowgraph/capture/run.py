@@ -12,14 +12,16 @@ import torch
 from torch import nn
 
 from flowgraph import mixing
-from flowgraph.capture import inputs as reading
 from flowgraph.capture.assemble import make_trace
 from flowgraph.capture.forward import Job
 from flowgraph.capture.generation import continued
+from flowgraph.capture.inputs import Example
 from flowgraph.capture.interface import alone, evaluation_mode, uncompiled
 from flowgraph.capture.loading import load
 from flowgraph.capture.memory import read_max_memory
+from flowgraph.capture.ready import examples_from_inputs
 from flowgraph.capture.survey import Survey, is_seq2seq, survey
+from flowgraph.capture.texts import example_from_text, is_pair, source_example
 from flowgraph.capture.trace import Trace
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.mixing import EdgeKind, Heads
@@ -177,12 +179,12 @@ def _on_device(model: nn.Module, device: Any) -> Iterator[None]:
 
 def _read_examples(
     model: Any, tokenizer: Any, text: Any, generate: dict[str, Any] | None, *, truncate: bool
-) -> tuple[list[reading.Example], bool]:
+) -> tuple[list[Example], bool]:
     """The examples, and whether the caller gets one trace rather than a list."""
     if isinstance(text, Mapping):
-        examples = reading.examples_from_inputs(model, tokenizer, text, writes=generate is not None)
+        examples = examples_from_inputs(model, tokenizer, text, writes=generate is not None)
         single = len(examples) == 1
-    elif isinstance(text, str) or reading.is_pair(text):
+    elif isinstance(text, str) or is_pair(text):
         examples, single = [_text_example(model, tokenizer, text, generate, truncate)], True
     else:
         examples, single = _listed_examples(model, tokenizer, text, generate, truncate), False
@@ -193,19 +195,19 @@ def _read_examples(
 
 def _text_example(
     model: Any, tokenizer: Any, text: Any, generate: dict[str, Any] | None, truncate: bool
-) -> reading.Example:
+) -> Example:
     if generate is not None and is_seq2seq(model):
         if not isinstance(text, str):
             raise FlowgraphError(
                 "generate: the model writes the target itself; pass the source alone as text"
             )
-        return reading.source_example(model, tokenizer, text, truncate=truncate)
-    return reading.examples_from_text(model, tokenizer, text, truncate=truncate)
+        return source_example(model, tokenizer, text, truncate=truncate)
+    return example_from_text(model, tokenizer, text, truncate=truncate)
 
 
 def _listed_examples(
     model: Any, tokenizer: Any, texts: Any, generate: dict[str, Any] | None, truncate: bool
-) -> list[reading.Example]:
+) -> list[Example]:
     if not isinstance(texts, Sequence) or isinstance(texts, bytes):
         raise FlowgraphError(
             f"text: a {type(texts).__name__} is no text; pass a string, a list of strings, a pair (source, "

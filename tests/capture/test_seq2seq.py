@@ -64,6 +64,35 @@ def test_a_list_of_pairs_equals_pairs_one_by_one():
             np.testing.assert_allclose(result["attention"][part], array, atol=5e-6)
 
 
+@pytest.mark.parametrize(
+    ("family", "padded", "text"),
+    [
+        ("t5", [0, 7, 9, 0, 0], [0, 7, 9]),  # T5 starts with the pad id
+        ("t5", [0, 0, 0, 7, 9], [0, 7, 9]),
+        ("t5", [0, 0, 0, 0, 0], None),
+        ("bart", [3, 7, 9, 0, 0], [3, 7, 9]),
+        ("bart", [0, 0, 3, 7, 9], [3, 7, 9]),
+    ],
+)
+def test_pads_of_the_target_without_a_mask(family, padded, text):
+    model, _ = tiny(family)
+    inputs = {"input_ids": torch.tensor([[7, 8, 9, 0]]), "decoder_input_ids": torch.tensor([padded])}
+    if text is None:
+        with pytest.raises(FlowgraphError, match="decoder_attention_mask masks every token of example 0"):
+            trace(model, None, inputs)
+        return
+    result = trace(model, None, inputs)
+    assert result.token_ids == (7, 8, 9)
+    assert result.target_token_ids == tuple(text)
+
+
+def test_targets_longer_than_the_model_writes():
+    model, _ = tiny("whisper")
+    inputs = model_inputs("whisper") | {"decoder_input_ids": token_ids(33)}
+    with pytest.raises(FlowgraphError, match="33 tokens, but the model has 32 positions"):
+        trace(model, None, inputs)
+
+
 @pytest.mark.parametrize("kind", ["alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing"])
 def test_kinds_that_hold_the_residual_are_refused_with_the_reason(kind):
     model, tokenizer = tiny("bart")

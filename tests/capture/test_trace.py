@@ -174,6 +174,15 @@ def test_pads_without_a_mask_are_found_by_their_id(bert):
         assert result.token_ids == (2, 7, 9, 3)
 
 
+def test_a_model_with_several_end_tokens():
+    model, _ = tiny("llama", eos_token_id=[2, 3], pad_token_id=0)
+    ids = torch.tensor([[11, 12, 2, 0, 0]])
+    assert trace(model, None, {"input_ids": ids}).token_ids == (11, 12, 2)
+    model.config.pad_token_id = 3  # which also ends a text, so that it may be meant
+    ids = torch.tensor([[11, 12, 3]])
+    assert trace(model, None, {"input_ids": ids}).token_ids == (11, 12, 3)
+
+
 def test_pad_rows_never_become_nan_nor_nodes():
     """Four tokens behind two pads in a decoder are a graph of four."""
     model, _ = tiny("llama")
