@@ -90,17 +90,16 @@ class PreparedNetworkx:
 
     def _by_block(self) -> list[np.ndarray]:
         """The residual network's flow, one array a block; parallel edges are filled one after another."""
-        nodes = self._graph.num_nodes
-        table = np.zeros((nodes, nodes))
+        left = {(b.upper, b.lower): np.zeros(b.capacity.shape) for b in self._graph.blocks}
+        levels = [k for k, level in enumerate(self._graph.levels) for _ in range(level.size)]
         for u, v, flow in self._residual.edges(data="flow"):
-            table[u, v] = flow
-        np.maximum(table, 0.0, out=table)
+            if flow > 0:
+                upper, lower = levels[u], levels[v]
+                left[upper, lower][u - self._offsets[upper], v - self._offsets[lower]] = flow
         result = []
         for block in self._graph.blocks:
-            upper, lower = self._offsets[block.upper], self._offsets[block.lower]
-            left = table[upper : upper + len(block.capacity), lower : lower + block.capacity.shape[1]]
-            result.append(np.minimum(left, block.capacity))
-            left -= result[-1]
+            result.append(np.minimum(left[block.upper, block.lower], block.capacity))
+            left[block.upper, block.lower] -= result[-1]
         return result
 
 

@@ -112,6 +112,7 @@ def test_parallel_edges(name):
     check_flow(graph, result)
     assert result.value == pytest.approx(0.6, abs=1e-15)
     assert sum(f[0, 0] for f in result.edge_flow[:2]) == pytest.approx(0.6, abs=1e-15)
+    assert "augmentations" not in result.stats
 
 
 def test_igraph_values_are_those_of_its_flows():
