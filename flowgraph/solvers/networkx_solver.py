@@ -93,8 +93,9 @@ class PreparedNetworkx:
         left = {(b.upper, b.lower): np.zeros(b.capacity.shape) for b in self._graph.blocks}
         levels = [k for k, level in enumerate(self._graph.levels) for _ in range(level.size)]
         for u, v, flow in self._residual.edges(data="flow"):
-            if flow > 0:
-                upper, lower = levels[u], levels[v]
+            upper, lower = levels[u], levels[v]
+            # the arcs of the residual network that run up hold the negative of the same flow, and residues
+            if flow > 0 and upper > lower:
                 left[upper, lower][u - self._offsets[upper], v - self._offsets[lower]] = flow
         result = []
         for block in self._graph.blocks:
