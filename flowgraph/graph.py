@@ -271,15 +271,19 @@ class LayeredGraph:
             graph.add_nodes_from(
                 ((k, p), {"token": token, "level": k, "position": p}) for p, token in enumerate(level.tokens)
             )
-        for block in self.blocks:
-            rows, columns = np.nonzero(block.capacity)
-            graph.add_edges_from(
-                ((block.upper, i), (block.lower, j), {"capacity": c})
-                for i, j, c in zip(
-                    rows.tolist(), columns.tolist(), block.capacity[rows, columns].tolist(), strict=True
-                )
-            )
+        for (upper, lower), capacity in self._joined_blocks().items():
+            rows, columns = np.nonzero(capacity)
+            ends = zip(rows.tolist(), columns.tolist(), capacity[rows, columns].tolist(), strict=True)
+            graph.add_edges_from(((upper, i), (lower, j), {"capacity": c}) for i, j, c in ends)
         return graph
+
+    def _joined_blocks(self) -> dict[tuple[int, int], np.ndarray]:
+        """(upper, lower) -> capacities; blocks between the same levels are summed, as a DiGraph has one edge a pair."""
+        joined: dict[tuple[int, int], np.ndarray] = {}
+        for block in self.blocks:
+            ends = (block.upper, block.lower)
+            joined[ends] = joined[ends] + block.capacity if ends in joined else block.capacity
+        return joined
 
     def to_igraph(self) -> igraph.Graph:
         """A directed ``igraph.Graph``: vertex ``offsets[level] + position``, edge attribute ``capacity``."""

@@ -209,6 +209,14 @@ def test_conversions_hold_every_edge(graph):
     assert type(networkx.edges[(1, 0), (0, 0)]["capacity"]) is float
 
 
+def test_blocks_between_the_same_levels_are_summed_where_edges_are_single():
+    blocks = [fg.Block(1, 0, np.full((2, 2), 0.25)), fg.Block(1, 0, np.eye(2))]
+    graph = fg.LayeredGraph([level("a", 2), level("b", 2)], blocks)
+    assert graph.to_networkx().edges[(1, 0), (0, 0)]["capacity"] == 1.25
+    assert graph.to_igraph().ecount() == graph.num_edges == 6
+    assert fg.attention_flow(graph).tolist() == [[1.25, 0.25], [0.25, 1.25]]
+
+
 def test_edge_columns_make_tables(graph):
     pandas, arrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     assert len(pandas.DataFrame(graph.edges())) == 48
