@@ -18,7 +18,7 @@ STATEMENTS = {
     "nothing": "pass",
     "import numpy": "import numpy",
     "import flowgraph": "import flowgraph",
-    "flowgraph --help": "from flowgraph.cli import run; run(['--help'])",
+    "flowgraph --help": "from flowgraph.cli import execute; execute(['--help'])",
     "all libraries": "import torch, transformers, igraph, networkx, flowgraph",
 }
 

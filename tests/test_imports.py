@@ -146,7 +146,7 @@ def loaded_after(code: str) -> set[str]:
     return set(json.loads(run(script).stdout.splitlines()[-1]))
 
 
-HELP = "from flowgraph.cli import run; run({arguments!r})"
+HELP = "from flowgraph.cli import execute; execute({arguments!r})"
 
 
 @pytest.mark.parametrize(

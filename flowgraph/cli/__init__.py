@@ -71,10 +71,10 @@ def group() -> None:
 def main() -> NoReturn:
     """The entry point of ``flowgraph``."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its advice is for those who call it themselves
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(execute(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
+def execute(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; never raises for bad input."""
     state: dict[str, Any] = {"debug": False}
     try:

@@ -129,7 +129,13 @@ def _pair(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     "--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Texts in a forward pass."
 )
 @click.option("--max-memory", metavar="SIZE", help="Most a forward pass may take, such as 4GB.")
-@click.option("--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where workers run: processes of this machine, or a Ray cluster.",
+)
 @click.option(
     "--ray-address", metavar="ADDRESS", help="A Ray cluster.  [default: a Ray of its own on this machine]"
 )

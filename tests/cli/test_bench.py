@@ -20,7 +20,7 @@ def bench(capsys):
     """Run ``flowgraph bench``: (exit code, standard output, standard error)."""
 
     def run(*arguments):
-        code = cli.run(["bench", *map(str, arguments)])
+        code = cli.execute(["bench", *map(str, arguments)])
         out, err = capsys.readouterr()
         return code, out, err
 

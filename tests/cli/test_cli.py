@@ -28,7 +28,7 @@ def flowgraph(capsys):
     """Run a command line: (exit code, standard output, standard error)."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
-        code = cli.run([str(a) for a in arguments])
+        code = cli.execute([str(a) for a in arguments])
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -66,6 +66,11 @@ def test_every_option_is_explained(name):
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, parameter.name
+
+
+def test_no_commands_module_hides_a_function_of_the_package():
+    # importing flowgraph.cli.NAME makes NAME an attribute of flowgraph.cli
+    assert {"main", "execute", "group"}.isdisjoint(cli.COMMANDS)
 
 
 def test_version(flowgraph):
@@ -389,7 +394,7 @@ def test_interrupting_exits_with_130(flowgraph, monkeypatch):
 
 WAITING = """
 import sys, time
-from flowgraph.cli import run
+from flowgraph.cli import execute
 
 class Terminal:
     def read(self):
@@ -397,7 +402,7 @@ class Terminal:
         time.sleep(60)
 
 sys.stdin = Terminal()
-sys.exit(run(["attribute", "-"]))
+sys.exit(execute(["attribute", "-"]))
 """
 
 
@@ -414,7 +419,7 @@ def test_a_signal_exits_with_130():
 
 
 def test_a_reader_that_leaves_is_no_error():
-    code = "from flowgraph.cli import run; exit(run(['--help']))"
+    code = "from flowgraph.cli import execute; exit(execute(['--help']))"
     read, write = os.pipe()
     os.close(read)
     try:

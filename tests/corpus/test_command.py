@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from flowgraph.cli import run as command_line
+from flowgraph.cli import execute as command_line
 from flowgraph.corpus import report
 from flowgraph.corpus.report import describe, summary_lines
 from flowgraph.corpus.summary import Summary

@@ -54,13 +54,13 @@ def go(arguments):
     """The command line in a forked process; its output goes nowhere."""
     import torch
 
-    from flowgraph.cli import run
+    from flowgraph.cli import execute
 
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     torch.set_num_threads(1)
-    os._exit(run(arguments))
+    os._exit(execute(arguments))
 
 
 @pytest.fixture(scope="module")

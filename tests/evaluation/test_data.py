@@ -94,7 +94,7 @@ def test_the_command_prints_json(saved, tmp_path, capfd):
         "--plot",
         plot,
     ]
-    assert cli.run([str(word) for word in line]) == 0
+    assert cli.execute([str(word) for word in line]) == 0
     values = json.loads(capfd.readouterr().out)
     assert values["meta"]["score"] == ["classifier"]
     assert values["meta"]["accuracy"] is not None
@@ -115,7 +115,7 @@ def test_the_command_prints_tables(saved, tmp_path, capfd):
         "--template",
         "{text} {mask} on the table .",
     ]
-    assert cli.run([str(word) for word in [*line, "--resamples", 0]]) == 0
+    assert cli.execute([str(word) for word in [*line, "--resamples", 0]]) == 0
     out, err = capfd.readouterr()
     for expected in (
         "Spearman with blank-out, all tokens",
@@ -131,7 +131,7 @@ def test_the_command_prints_tables(saved, tmp_path, capfd):
 def test_the_command_refuses_in_one_line(saved, tmp_path, capfd):
     data = write(tmp_path, "a.txt", "a cat\n")
     line = ["evaluate", "--data", str(data), "--model", str(saved / "masked")]
-    assert cli.run(line) == 2
+    assert cli.execute(line) == 2
     assert capfd.readouterr().err.count("\n") == 1
-    assert cli.run([*line, "--methods", "rollouts"]) == 2
+    assert cli.execute([*line, "--methods", "rollouts"]) == 2
     assert "rollouts" in capfd.readouterr().err
