@@ -40,7 +40,7 @@ POLICY = (
 SMALL = 32
 """Tokens up to which flows of all pairs are computed when the page is made from a graph alone."""
 
-_FIRST_EDGES = 1500  # edges shown at first
+_FIRST_EDGES = 1500  # edges shown at first, besides one a node: the residual edges are mostly the largest
 _NAMES = {"flow": "attention flow", "rollout": "attention rollout", "raw": "raw attention"}
 
 # light, dark, as in page.css; from the palette of Okabe & Ito, made to stay apart for every kind of colour vision
@@ -247,7 +247,7 @@ def _fit(variants: list[Variant], room: float, first: dict[str, Any]) -> Content
         order = sorted(variant.scores, key=lambda key: (key[1] != first["layer"], key[0] == "raw", -key[1]))
         kept: dict[tuple[str, int], np.ndarray] = {}
         for key in order:
-            if key[1] == first["layer"] and variant.scores[key].size * _NUMBER_BYTES < 0.6 * left:
+            if key[1] == first["layer"] and variant.scores[key].size * _NUMBER_BYTES < 0.75 * left:
                 kept[key] = variant.scores[key]
                 left -= variant.scores[key].size * _NUMBER_BYTES
         pruning = _fit_edges(graph, left)
@@ -390,7 +390,7 @@ def _data(variants: list[Variant], content: Content, first: dict[str, Any]) -> d
         "methods": list(dict.fromkeys(methods)),
         "names": _NAMES,
         "palette": {name: list(pair) for name, pair in _COLOURS.items()},
-        "first_edges": _FIRST_EDGES,
+        "first_edges": min(_FIRST_EDGES + graph.num_nodes, 4 * _FIRST_EDGES),
         "first": first,
         "matrix": np.zeros((1, 1)),
         "variants": [
@@ -488,7 +488,9 @@ def _graph_figure(graph: LayeredGraph, sources: dict[str, ColumnDataSource]) -> 
 
     count, tallest = len(graph.levels), max(level.size for level in graph.levels)
     pitch = _pitch(tallest)
-    made = _plain_figure(max(420.0, 70.0 * count), tallest * pitch, "graph", _head(graph))
+    made = _plain_figure(
+        max(420.0, min(70.0 * count, 360 + 22.0 * count)), tallest * pitch, "graph", _head(graph)
+    )
     for name in ("edges", "lit", "flow", "cut"):
         made.segment(
             "x0",

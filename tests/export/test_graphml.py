@@ -32,10 +32,13 @@ from tests.export.graphs import (
     stack,
 )
 
+# texts that look like escapes, or would once their neighbours are escaped
+LOOKALIKES = st.lists(
+    st.sampled_from(["_", "x0041", "_x0041_", "_x005F_", "_x004", "1_", "\x00", "\ud83d", "a"]), max_size=6
+).map("".join)
 
-@given(
-    st.text(st.characters(), max_size=12) | st.from_regex(r"(_|x|0|4|1|F|\x00|\ud83d){0,12}", fullmatch=True)
-)
+
+@given(st.text(st.characters(), max_size=12) | LOOKALIKES)
 def test_escape_is_reversible_and_xml_can_hold_it(text: str) -> None:
     from lxml import etree
 

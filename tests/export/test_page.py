@@ -235,6 +235,9 @@ def test_the_heat_map_has_its_first_target_at_the_top(opened: Any) -> None:
         x, y = view.place("heat", j + 0.2, i + 0.2)
         return sum(image.getpixel((round(x), round(y))))
 
+    assert view.place("heat", 0, 0)[1] < view.place("heat", 0, 5)[1]
+    for row in range(6):  # a target stands in both pictures at one height
+        assert view.place("heat", 0, row)[1] == pytest.approx(view.place("graph", 0, row)[1], abs=1)
     assert brightness(1, 4) > 450 > max(brightness(4, 1), brightness(4, 4), brightness(1, 1))
 
 
