@@ -102,9 +102,7 @@ def make_question(model: Any, tokenizer: Any, item: Item, *, explain: str = "pre
 
 
 def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str, Tensor]:
-    parts = (text,) if isinstance(text, str) else tuple(text)
-    if not parts or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise FlowgraphError(f"texts: {text!r} is no text; pass a string, or a pair of strings")
+    parts = _parts(text)
     device = next(model.parameters()).device
     encoding = tokenizer(*parts, return_tensors="pt", verbose=False)
     known = inspect.signature(model.forward).parameters
@@ -113,6 +111,31 @@ def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str
         for name, tensor in encoding.items()
         if name in known and name != "attention_mask"
     }
+
+
+def _parts(text: Any) -> tuple[str, ...]:
+    """The text, or the two of a pair."""
+    parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
+    if len(parts) not in (1, 2) or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise FlowgraphError(f"texts: {text!r} is no text; pass a string, or a pair of strings")
+    return parts
+
+
+def check_items(model: Any, tokenizer: Any, items: Sequence[Item]) -> None:
+    """An error, before any work, for the first text that is none or too long, and for a candidate that is no token."""
+    from flowgraph.capture.inputs import max_tokens
+
+    limit = max_tokens(model, tokenizer)
+    for number, item in enumerate(items):
+        parts = _parts(item.text)
+        count = len(tokenizer(*parts, verbose=False)["input_ids"])
+        if limit is not None and count > limit:
+            raise FlowgraphError(
+                f"texts: text {number} (from 0) has {count} tokens, but the model reads at most {limit}; shorten it or "
+                "leave it out"
+            )
+        for word in item.candidates or ():
+            _one_token(tokenizer, word, spaced=True)
 
 
 # --- the three kinds of score -------------------------------------------------------------------------------

@@ -103,10 +103,11 @@ def evaluate(
     """
     require_scipy()
     from flowgraph.capture.interface import evaluation_mode
-    from flowgraph.evaluation.questions import blank_token, read_items
+    from flowgraph.evaluation.questions import blank_token, check_items, read_items
 
     model, tokenizer = _loaded(model, tokenizer)
     items = read_items(texts, labels, candidates)
+    check_items(model, tokenizer, items)
     plan = _Plan(
         methods=_chosen("methods", methods, METHODS),
         edges=_kinds(edges),

@@ -18,7 +18,7 @@ def test_highest_removed_and_highest_kept():
 
 @pytest.mark.parametrize(
     ("fraction", "tokens", "count"),
-    [(0.1, 10, 1), (0.3, 10, 3), (0.1, 9, 1), (0.6, 5, 3), (1.0, 7, 7), (0.0, 4, 0)],
+    [(0.1, 10, 1), (0.3, 10, 3), (0.1, 9, 1), (0.6, 5, 3), (1.0, 7, 7), (0.0, 4, 0), (0.07, 100, 7)],
 )
 def test_how_many(fraction, tokens, count):
     assert how_many(fraction, tokens) == count

@@ -205,7 +205,9 @@ def test_a_classifier_that_reads_a_mask():
     importance = blank_out(model, make_question(model, tokenizer, Item(MASKED[0])), 4)
     row = fg.rollout(fg.LayeredGraph.from_trace(fg.trace(model, tokenizer, MASKED[0])))[6]
     kept = [j for j in range(len(row)) if j != 6]
-    assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(spearmanr(row[kept], importance[kept]).statistic)
+    assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(
+        spearmanr(row[kept], importance[kept]).statistic
+    )
     with pytest.raises(FlowgraphError, match="needs one mask"):
         fg.evaluate(model, tokenizer, TEXTS[:1], **options, **QUICK)
 
@@ -287,6 +289,23 @@ def test_arguments_that_do_not_fit(options, message):
     model, tokenizer = classifier()
     with pytest.raises(FlowgraphError, match=message):
         fg.evaluate(model, tokenizer, TEXTS, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("the cat " * 40, "text 1 .from 0. has 82 tokens, but the model reads at most 64"),
+        (" ", "is no text"),
+        (3, "is no text"),
+        (("a", "b", "c"), "is no text"),
+        (Item("a cat", candidates=("are", "cat ##s")), "not one token"),
+    ],
+)
+def test_texts_are_checked_before_any_work(text, message):
+    counted = []
+    with pytest.raises(FlowgraphError, match=message):
+        fg.evaluate(*classifier(), ["the dog", text], progress=counted.append)
+    assert counted == []
 
 
 def test_models_that_do_not_fit():

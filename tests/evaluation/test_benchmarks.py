@@ -1,0 +1,119 @@
+"""The tasks that the benchmarks train on: data, models, known alignments."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import flowgraph as fg
+from benchmarks import _reordering, _verb_number
+from benchmarks.mohebbi import Pair
+
+ITEMS = [
+    _verb_number.Item(text, label, None)
+    for text, label in [
+        ("the key to the cabinets", 0),
+        ("the keys to the cabinet", 1),
+        ("the cat", 0),
+        ("the cat", 0),
+    ]
+]
+
+
+@pytest.fixture(scope="module")
+def agreement():
+    tokenizer = _verb_number.make_tokenizer(ITEMS)
+    torch.manual_seed(0)
+    model = _verb_number.make_model(len(tokenizer), layers=2, heads=2, width=16).eval()
+    for parameter in model.parameters():
+        parameter.data.add_(0.2 * torch.randn_like(parameter))
+    return model, tokenizer
+
+
+def test_words_seen_once_are_unknown(agreement):
+    tokens = agreement[1].convert_ids_to_tokens(agreement[1]("the key to the cat")["input_ids"])
+    assert tokens == ["[CLS]", "the", "[UNK]", "to", "the", "cat"]
+
+
+def test_every_token_sees_every_other(agreement):
+    model, tokenizer = agreement
+    trace = fg.trace(model, tokenizer, "the cat to the", edges=("attention", "norm-residual"), verify=True)
+    assert trace.meta["causal"] is False
+    assert (trace["attention"] > 0).all()
+    with torch.no_grad():
+        ids = torch.tensor([tokenizer("the cat to")["input_ids"]])
+        other = ids.clone()
+        other[0, -1] = tokenizer.convert_tokens_to_ids("cat")
+        assert (model(ids).logits - model(other).logits).abs().max() > 1e-3
+
+
+def test_pads_change_nothing(agreement):
+    model, tokenizer = agreement
+    rows = _verb_number._encode(tokenizer, ITEMS)
+    ids, mask, labels = _verb_number._pad(rows)
+    assert labels.tolist() == [0, 1, 0, 0]
+    with torch.no_grad():
+        together = model(ids, mask).logits
+        for row, (own, _) in zip(together, rows, strict=True):
+            torch.testing.assert_close(row, model(torch.tensor([own])).logits[0], atol=1e-5, rtol=1e-5)
+
+
+def test_it_learns():
+    tokenizer = _verb_number.make_tokenizer(ITEMS * 2)
+    data = _verb_number.Split(ITEMS * 8, ITEMS[:1], ITEMS, ITEMS, ITEMS)
+    torch.manual_seed(0)
+    model = _verb_number.make_model(len(tokenizer), 0.0, layers=2, heads=2, width=16)
+    recipe = _verb_number.Recipe(epochs=25, attracted=0, batch=16, rate=5e-3, unknown=0.0)
+    log = _verb_number.train(model, tokenizer, data, recipe, seed=0)
+    assert log[-1]["loss"] < 0.5 * log[0]["loss"]
+    assert _verb_number.accuracy(model, tokenizer, ITEMS) == 1
+
+
+def test_nothing_held_out_is_trained_on():
+    if "FLOWGRAPH_DATA" not in os.environ:
+        pytest.skip("FLOWGRAPH_DATA names no folder with data sets")
+    data = _verb_number.split(Path(os.environ["FLOWGRAPH_DATA"]) / "linzen_numpred", 2000, seed=0)
+    parts = [
+        {item.text for item in part}
+        for part in (data.natural + data.attracted, data.development, data.held_out, data.held_out_attracted)
+    ]
+    assert [len(part) for part in parts[1:]] == [600, 2000, 2000]
+    for k, part in enumerate(parts):
+        assert all(part.isdisjoint(other) for other in parts[k + 1 :])
+
+
+def test_order_of_a_target():
+    # a n v n a a n -> n a n a n a v: pairs "a n" swapped, the verb last
+    assert _reordering.target_order(list("anvnaan")) == [1, 0, 3, 4, 6, 5, 2]
+
+
+def test_links_are_the_truth():
+    for sentence in _reordering.sentences(50, seed=3):
+        source, target = sentence.source.split(), sentence.target.split()
+        assert len(sentence.links) == len(source) == len(target)
+        for s, t in sentence.links:
+            assert target[t] == _reordering.translation(source[s][0], int(source[s][1:]))
+    assert _reordering.sentences(5, seed=3) == _reordering.sentences(50, seed=3)[:5]
+    for kind, count in _reordering.WORDS.items():  # a translation, not a loss
+        assert len({_reordering.translation(kind, k) for k in range(count)}) == count
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "plural"),
+    [
+        ("references", "reference", False),
+        ("reference", "references", True),
+        ("haven't", "hasn't", True),
+        ("is", "are", False),
+        ("was", "were", False),
+        ("do", "does", True),
+        ("goes", "go", False),
+        ("discuss", "discusses", True),
+        ("discusses", "discuss", False),
+    ],
+)
+def test_number_of_a_verb(good, bad, plural):
+    assert Pair("", good, bad).plural == plural
