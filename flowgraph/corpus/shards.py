@@ -60,13 +60,15 @@ class ShardWriter:
         self._store, self._name, self._facts = store, name, facts
         self._writer: ParquetWriter | None = None
         self._waiting: list[Rows] = []
+        self._scores_waiting = 0
         self._errors: list[dict[str, Any]] = []
         self.rows = 0
 
     def add(self, rows: Rows) -> None:
         self._waiting.append(rows)
+        self._scores_waiting += rows.scores.size
         self.rows += len(rows)
-        if sum(r.scores.size for r in self._waiting) >= _ROW_GROUP:
+        if self._scores_waiting >= _ROW_GROUP:
             self._flush()
 
     def fail(self, **error: Any) -> None:
@@ -76,7 +78,7 @@ class ShardWriter:
     def _flush(self) -> None:
         if self._waiting and self._writer is not None:
             self._writer.write_table(_table(self._waiting))
-        self._waiting = []
+        self._waiting, self._scores_waiting = [], 0
 
     @contextmanager
     def writing(self) -> Iterator[ShardWriter]:
