@@ -305,7 +305,7 @@ class _Runner:
         scores = blanked_scores(self.model, question, single_blanks(len(question.ids)), self.plan.blank)
         found = {"blank-out": np.abs(scores[1:] - scores[0])}
         if set(self.plan.against) - set(found):
-            found |= gradients(self.model, question)
+            found |= gradients(self.model, question, expected=float(scores[0]))
         return float(scores[0]), np.stack([found[name] for name in self.plan.against])
 
     def _erased_scores(self, question: Any, rankings: Sequence[np.ndarray]) -> np.ndarray:
