@@ -92,6 +92,7 @@ def run(
     recipe: Any,
     models: Path | None = None,
     most: int | None = None,
+    sample: int | None = None,
     **size: int,
 ) -> list[Any]:
     """Train and evaluate every seed; prints as it goes, then the tables of means over seeds."""
@@ -113,8 +114,8 @@ def run(
             f"seed {seed}: accuracy {natural:.3f} on natural items, {attracted:.3f} with attractors",
             flush=True,
         )
-        log = None if models is None else models / f"seed{seed}-{'-'.join(edges)}-{items}.jsonl"
-        evaluations.append(evaluate(model, tokenizer, data.held_out, edges, log))
+        log = None if models is None else models / f"seed{seed}-{'-'.join(edges)}-{sample or items}.jsonl"
+        evaluations.append(evaluate(model, tokenizer, data.held_out[:sample], edges, log))
         print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     for kind in edges:
         print_tables(evaluations, kind)
@@ -181,7 +182,8 @@ def main(argv: Sequence[str]) -> None:
         "--models", type=Path, help="folder for trained models and finished items, read where there"
     )
     parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--items", type=int, default=2000)
+    parser.add_argument("--items", type=int, default=2000, help="held-out items")
+    parser.add_argument("--sample", type=int, help="evaluate the first so many of them; default: all")
     parser.add_argument(
         "--edges", default="attention", help="kinds with commas between; the first is the paper's"
     )
@@ -199,6 +201,7 @@ def main(argv: Sequence[str]) -> None:
         edges=options.edges.split(","),
         recipe=replace(Recipe(), epochs=options.epochs),
         models=options.models,
+        sample=options.sample,
     )
 
 
