@@ -59,8 +59,8 @@ def blank_out(model: Any, question: Question, blank: int) -> np.ndarray:
 def gradients(model: Any, question: Question, expected: float | None = None) -> dict[str, np.ndarray]:
     """The three reductions of the score's gradient to the input embeddings, each (T,).
 
-    ``expected``: the score of the text, where it is known already. No gradient is left on the model's parameters. Raises
-    :class:`FlowgraphError` for a model that does not take embeddings, or gives another score from them.
+    ``expected``: the score of the text, where it is known already. No gradient is left on the model's parameters.
+    Raises :class:`FlowgraphError` for a model that does not take embeddings, or gives another score from them.
     """
     if "inputs_embeds" not in inspect.signature(model.forward).parameters:
         raise FlowgraphError(
