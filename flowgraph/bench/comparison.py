@@ -35,7 +35,7 @@ class Settings:
     """Pairs whose certified values the others are compared with; at least ``pairs``."""
     repeats: int = 5
     time_limit: float = 10.0
-    """Seconds for one run of a task, and for all its repeats together."""
+    """Seconds, of the clock, for one run of a task and for all its repeats together."""
     clock: str = "cpu"
     """``cpu``: seconds of the solver's process, so that others on a busy machine do not count. ``wall``: for solvers
     that wait for something, such as a GPU."""
@@ -190,7 +190,7 @@ class _Lane:
     def start(self) -> None:
         """Begin a process; it starts while others do."""
         if isinstance(self._blob, bytes):
-            self._child, self._ready = Child(self._settings.threads), False
+            self._child, self._ready = Child(self._settings.threads, self._settings.clock), False
 
     def close(self) -> None:
         if self._child is not None:
@@ -208,7 +208,7 @@ class _Lane:
     def sample(self, task: str) -> None:
         """One repeat, unless the task failed or has had its time."""
         known = self.measurements[task]
-        if known.status == "ok" and sum(known.wall_seconds) * self._work_of(task) < self._settings.time_limit:
+        if known.status == "ok" and sum(known.seconds) * self._work_of(task) < self._settings.time_limit:
             self.measurements[task] = self._guarded(task, self._repeat)
 
     def _guarded(self, task: str, step: Callable[[str], Measurement]) -> Measurement:

@@ -21,10 +21,9 @@ from flowgraph.cli._output import print_json, print_table, say
 if TYPE_CHECKING:
     from flowgraph.graph import LayeredGraph
 
-_LONG_TEXT = (
-    "The keys that the old man left on the kitchen table are still missing. His neighbours, who had seen him "
-    "that morning, say that he locked the door himself, put the keys on the table as he always did, and went "
-    "out to the garden, where nobody has looked for them so far."
+_LONGER = (
+    "The keys that the old man left on the kitchen table are still missing, although his neighbours say that "
+    "he put them where he always did."
 )
 
 
@@ -130,7 +129,7 @@ def _sizes(_: click.Context, __: click.Parameter, value: str | None) -> list[tup
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="For one run of a task, and for all its repeats together.",
+    help="Of the clock, for one run of a task and for all its repeats together.",
 )
 @click.option(
     "--clock",
@@ -255,7 +254,7 @@ def _texts(options: dict[str, Any]) -> list[Any]:
         return [item.text for item in items]
     from flowgraph.embedded import SENTENCE
 
-    return [SENTENCE, _LONG_TEXT]
+    return [SENTENCE, _LONGER]
 
 
 def _check_picture(path: str | None) -> None:
