@@ -76,7 +76,8 @@ def run_corpus(
     settings
         What is computed. A folder begun with other settings, weights or library versions is refused.
     workers
-        Processes that hold the model; 0: this process.
+        Processes that hold the model; 0: this process, whose numerical libraries then have ``settings.threads`` threads
+        from now on.
     engine, ray_address
         ``"local"``, or ``"ray"`` with the address of a cluster (None: a Ray of its own on this machine).
     time_limit
