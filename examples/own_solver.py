@@ -43,8 +43,8 @@ fg.solvers.register("boykov-kolmogorov", BoykovKolmogorov())
 def main(path: str = "own_solver.png") -> None:
     from flowgraph.bench import compare, generate
 
-    graphs = {f"4x{tokens}": generate(4, tokens) for tokens in (6, 12)}
-    report = compare(graphs, solvers=["boykov-kolmogorov", "igraph", "push-relabel"], time_limit=20.0)
+    graphs = {f"4x{tokens}": generate(4, tokens) for tokens in (4, 8)}
+    report = compare(graphs, solvers=["boykov-kolmogorov", "igraph", "push-relabel"], repeats=3)
     report.show()
     report.plot(path)
     print(f"wrote {path}")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # some train a small model
+
 FOLDER = Path(__file__).parent.parent / "examples"
 
 WRITES = {
@@ -48,7 +50,7 @@ def outputs(tmp_path_factory):
                 env=inherited | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "COLUMNS": "200"},
                 capture_output=True,
                 text=True,
-                timeout=280,
+                timeout=800,
                 stdin=subprocess.DEVNULL,
             )
             assert done.returncode == 0, done.stderr
