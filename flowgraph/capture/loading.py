@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from flowgraph.errors import FlowgraphError
 
@@ -18,10 +21,31 @@ def load(
     """Model (with its language head if it is to generate) and tokenizer (None for a model that reads no
     text). ``auto`` chooses the auto class of transformers for a configuration instead, by name."""
     place = _place(name)
-    config = _attempt(place, "configuration", _load_config, place)
+    local = Path(place).is_dir() or not _hub_answers()
+    config = _attempt(place, "configuration", _load_config, place, local)
     chosen = _auto_class(config, generate) if auto is None else auto(config)
-    model = _attempt(place, "weights", _load_model, place, config, chosen)
-    return model.eval(), _load_tokenizer(place)
+    model = _attempt(place, "weights", _load_model, place, config, chosen, local)
+    return model.eval(), _load_tokenizer(place, local)
+
+
+def _hub_answers(timeout: float = 5.0) -> bool:
+    """Whether the model hub can be reached at all: without it, only what was fetched before is looked for.
+
+    Asked once and with a limit of its own, since the hub's client goes on trying for a minute a file.
+    """
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    address = urlsplit(constants.ENDPOINT)
+    if address.scheme in getproxies():
+        return True  # the proxy decides; only a real request could tell
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname or "", port), timeout=timeout).close()
+    except OSError:
+        return False
+    return True
 
 
 def _place(name: str | os.PathLike[str]) -> str:
@@ -75,10 +99,10 @@ def _explain(place: str, what: str, error: Exception) -> str:
     )
 
 
-def _load_config(place: str) -> Any:
+def _load_config(place: str, local: bool) -> Any:
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(place, trust_remote_code=False)
+    return AutoConfig.from_pretrained(place, trust_remote_code=False, local_files_only=local)
 
 
 def _auto_class(config: Any, generate: bool) -> str:
@@ -87,17 +111,19 @@ def _auto_class(config: Any, generate: bool) -> str:
     return "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
 
 
-def _load_model(place: str, config: Any, auto: str) -> Any:
+def _load_model(place: str, config: Any, auto: str, local: bool) -> Any:
     import transformers
 
     loader = getattr(transformers, auto)
-    return loader.from_pretrained(place, config=config, use_safetensors=True, trust_remote_code=False)
+    return loader.from_pretrained(
+        place, config=config, use_safetensors=True, trust_remote_code=False, local_files_only=local
+    )
 
 
-def _load_tokenizer(place: str) -> Any:
+def _load_tokenizer(place: str, local: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=local)
     except Exception:  # a vision model has none; a text without tokenizer is refused where it is needed
         return None
