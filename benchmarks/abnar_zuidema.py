@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +187,12 @@ def main(argv: Sequence[str]) -> None:
         "--edges", default="attention", help="kinds with commas between; the first is the paper's"
     )
     parser.add_argument("--epochs", type=int, default=Recipe.epochs)
+    parser.add_argument(
+        "--copies", type=int, default=Recipe.natural_copies, help="of each natural item an epoch"
+    )
+    parser.add_argument(
+        "--attracted", type=int, default=Recipe.attracted, help="attractor items drawn an epoch"
+    )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
     folder = data_folder(options.data, DATA)
@@ -199,7 +204,7 @@ def main(argv: Sequence[str]) -> None:
         [int(seed) for seed in options.seeds.split(",")],
         items=options.items,
         edges=options.edges.split(","),
-        recipe=replace(Recipe(), epochs=options.epochs),
+        recipe=Recipe(options.epochs, options.copies, options.attracted),
         models=options.models,
         sample=options.sample,
     )
