@@ -346,7 +346,9 @@ def test_a_limit_is_of_the_clock(clock, work, least, most):
     assert most is None or seconds < most
 
 
-def test_threads_are_pinned():
+def test_threads_are_pinned(monkeypatch):
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.setenv(name, "2")
     from flowgraph.bench.child import Child
     from flowgraph.bench.runner import GraphParts
 

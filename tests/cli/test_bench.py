@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,6 +140,25 @@ def test_bad_input_is_one_line(bench, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal elsewhere")
+def test_ctrl_c_ends_the_solvers_too():
+    psutil = pytest.importorskip("psutil")
+    command = [sys.executable, "-m", "flowgraph.cli", "bench", "--sizes", "6x64", "--solver", "networkx"]
+    running = subprocess.Popen(
+        [*command, "--time-limit", "600"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    children = []
+    while not children and running.poll() is None:
+        time.sleep(0.1)
+        children = psutil.Process(running.pid).children()
+    time.sleep(3)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert (running.returncode, out, err) == (130, "", "interrupted\n")
+    assert children
+    assert not any(child.is_running() for child in children)
 
 
 def test_a_script_that_raises_is_bad_input(bench, tmp_path):
