@@ -19,9 +19,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -36,6 +37,20 @@ TEXT = (
 ) * 20
 
 Contenders = dict[str, Callable[[], Any]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def without_gradients(function: F) -> F:
+    """Run ``function`` under ``torch.no_grad``, and leave the mode as it was for whatever runs next."""
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return function(*arguments, **options)
+
+    return cast(F, run)
 
 
 def seconds(contenders: Contenders, repeats: int) -> dict[str, float]:
@@ -60,7 +75,6 @@ class Embedded:
         from flowgraph.embedded import embedded_model
 
         torch.set_num_threads(1)
-        torch.set_grad_enabled(False)
         folder = embedded_model()
         self.model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -85,6 +99,7 @@ class Embedded:
 # --- the questions ----------------------------------------------------------------------------------------
 
 
+@without_gradients
 def against_naive(tokens: int, repeats: int) -> dict[str, dict[str, float]]:
     """Seconds of each norm kind on one layer: ours, naive, and naive with heads summed by a matrix
     product."""
@@ -110,6 +125,7 @@ def against_naive(tokens: int, repeats: int) -> dict[str, dict[str, float]]:
     }
 
 
+@without_gradients
 def value_zeroing(tokens: int, repeats: int) -> dict[str, float]:
     """Seconds on one layer: ours, ``tokens`` feed-forward passes, and zeroing and running the layer again."""
     from flowgraph import mixing
@@ -134,6 +150,7 @@ def value_zeroing(tokens: int, repeats: int) -> dict[str, float]:
     )
 
 
+@without_gradients
 def together(tokens: int, repeats: int, *, apart: bool = True) -> dict[str, float]:
     """Seconds of one plain forward pass, and of a trace of all kinds but value zeroing together (and each)."""
     embedded = Embedded(tokens)
@@ -152,6 +169,7 @@ def together(tokens: int, repeats: int, *, apart: bool = True) -> dict[str, floa
     )
 
 
+@without_gradients
 def projectors(tokens: int, repeats: int) -> dict[str, float]:
     """Seconds of effective attention on one layer: by factorised Gram matrices, and by decompositions
     alone."""
@@ -183,6 +201,7 @@ def peak_bytes(job: str, tokens: int) -> int:
     return int(done.stdout.split()[-1])
 
 
+@without_gradients
 def run_job(job: str, tokens: int) -> None:
     """In the child: ``"ours KIND"`` and ``"naive KIND"`` on one layer, ``"trace KIND"`` on the model."""
     import torch
