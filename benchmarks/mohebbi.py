@@ -119,7 +119,15 @@ def question(pair: Pair, tokenizer: Any) -> str:
 # --- evaluation ---------------------------------------------------------------------------------------------
 
 
-def evaluate(name: str | None, folder: Path, *, items: int, kinds: Sequence[str], seed: int = 0) -> Any:
+def evaluate(
+    name: str | None,
+    folder: Path,
+    *,
+    items: int,
+    kinds: Sequence[str],
+    residual: float | str = "auto",
+    seed: int = 0,
+) -> Any:
     """Blank-out against every edge kind on ``items`` pairs."""
     import flowgraph as fg
     from flowgraph.evaluation.loading import load_with_head
@@ -131,6 +139,7 @@ def evaluate(name: str | None, folder: Path, *, items: int, kinds: Sequence[str]
         "against": ["blank-out"],
         "erasure": False,
         "blank": "[UNK]",
+        "residual": residual,
     }
     if name is None:
         from flowgraph.embedded import embedded_model
@@ -176,8 +185,13 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--model", help="a masked or causal language model; default: the embedded model with a probe"
     )
-    parser.add_argument("--items", type=int, default=500)
+    parser.add_argument("--items", type=int, default=300)
     parser.add_argument("--edges", default=",".join(KINDS))
+    parser.add_argument(
+        "--residual",
+        type=float,
+        help="share of the identity; default: none for kinds that hold the residual, else 0.5",
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     folder = data_folder(options.data, DATA)
@@ -185,7 +199,11 @@ def main(argv: Sequence[str]) -> None:
         parser.exit(2)
     torch.set_num_threads(1)
     kinds = options.edges.split(",")
-    report(evaluate(options.model, folder, items=options.items, kinds=kinds, seed=options.seed))
+    residual = "auto" if options.residual is None else options.residual
+    found = evaluate(
+        options.model, folder, items=options.items, kinds=kinds, residual=residual, seed=options.seed
+    )
+    report(found)
 
 
 def smoke() -> Iterable[Ratio]:
