@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,10 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 if "PYTEST_XDIST_WORKER" in os.environ:
     # one thread a worker, or the workers fight for the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# a job in the background ignores Ctrl-C, and so would every process that a test starts and interrupts
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a slow machine is no fault of the code; a red CI must be the same when run again
 settings.register_profile("local", deadline=None)
