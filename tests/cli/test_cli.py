@@ -393,7 +393,7 @@ def test_interrupting_exits_with_130(flowgraph, monkeypatch):
 
 
 WAITING = """
-import sys, time
+import signal, sys, time
 from flowgraph.cli import execute
 
 class Terminal:
@@ -401,6 +401,8 @@ class Terminal:
         print("reading", flush=True)
         time.sleep(60)
 
+# a job in the background of a script is started with the signal ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.stdin = Terminal()
 sys.exit(execute(["attribute", "-"]))
 """
