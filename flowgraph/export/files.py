@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,8 +20,13 @@ def replacing(path: str | PathLike[str], *, expected_bytes: int = 0) -> Iterator
     """A binary file that takes the place of ``path`` when the block ends, and not at all if it raises.
 
     The bytes go to a temporary file in the same folder, so that the renaming is one step of the file system.
-    ``expected_bytes``: refuse at once where the disk has less room than that.
+    ``expected_bytes``: refuse at once where the disk has less room than that. A pipe or a device (``/dev/stdout``)
+    is written into, never replaced.
     """
+    if _is_special(path):
+        with _straight_into(path) as file:
+            yield file
+        return
     target = Path(os.path.realpath(path))
     _check_target(path, target, expected_bytes)
     try:
@@ -38,6 +44,28 @@ def replacing(path: str | PathLike[str], *, expected_bytes: int = 0) -> Iterator
         if isinstance(error, OSError):
             raise _cannot_write(path, error) from error
         raise
+
+
+def _is_special(path: str | PathLike[str]) -> bool:
+    """True for what exists and is neither a regular file nor a folder."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def _straight_into(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
+    try:
+        with open(path, "wb") as file:
+            yield file
+    except BrokenPipeError:
+        raise  # the reader left, which is no fault
+    except OSError as error:
+        raise FlowgraphError(
+            f"path: {os.fspath(path)!r} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def _check_target(path: str | PathLike[str], target: Path, expected_bytes: int) -> None:
