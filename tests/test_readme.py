@@ -16,9 +16,6 @@ from click.testing import CliRunner
 
 from flowgraph import cli, mixing
 
-# blocks use what blocks before them wrote: all of this file in one worker
-pytestmark = pytest.mark.xdist_group("readme")
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
