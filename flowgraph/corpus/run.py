@@ -246,6 +246,8 @@ def _signals() -> Iterator[_Stopped]:
             raise KeyboardInterrupt
         stopped.signal_number = number
         stopped.event.set()
+        # the only way of writing that a signal may interrupt anything with
+        os.write(2, b"\nfinishing the windows under way; once more to stop at once\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield stopped

@@ -112,6 +112,7 @@ def test_ctrl_c_finishes_the_shard_and_says_how_to_go_on(corpus, model, unbroken
     os.killpg(process.pid, signal.SIGINT)
     output, complaint = process.communicate(timeout=120)
     assert process.returncode == 130
+    assert "finishing the windows under way" in complaint
     assert "the same command goes on from here" in complaint
     assert "Traceback" not in complaint
     summary = json.loads(output)
