@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 METHODS = ("raw", "rollout", "flow")
 """The attribution methods, by name."""
 
+T = TypeVar("T")
 _JSON_FORMAT = "flowgraph attribution 1"
 
 
@@ -36,7 +37,7 @@ class Score(NamedTuple):
 
     token: str
     position: int
-    """Column of ``scores``."""
+    """Position in the text, as ``inputs`` takes it."""
     score: float
 
 
@@ -71,6 +72,12 @@ class Attribution:
     """How it was made: model, text, heads, residual, solver, versions. Plain JSON values."""
     graph: LayeredGraph | None = None
     """The graph it was computed on; None after :meth:`from_json`."""
+    positions: tuple[int, ...] | None = None
+    """Position of each input token among all inputs, one a column; of a merged word its first token's. 0 to n - 1
+    where not given."""
+    target_positions: tuple[int | None, ...] | None = None
+    """Position of each explained token among all of its level, one a row; None for the mean of all. 0 to n - 1
+    where not given."""
 
     def __post_init__(self) -> None:
         scores = np.array(self.scores, dtype=np.float64)
@@ -83,6 +90,9 @@ class Attribution:
         for name in ("tokens", "target_tokens", "special", "word_ids", "target_special", "target_word_ids"):
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else tuple(value))
+        for name, tokens in (("positions", self.tokens), ("target_positions", self.target_tokens)):
+            value = getattr(self, name)
+            object.__setattr__(self, name, tuple(range(len(tokens)) if value is None else value))
         object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
         _check_shapes(self)
 
@@ -101,7 +111,7 @@ class Attribution:
         )
         values = self._top_level()[rows].mean(0)
         order = np.argsort(-values, kind="stable")[:n]
-        return [Score(self.tokens[j], int(j), float(values[j])) for j in order]
+        return [Score(self.tokens[j], _known(self.positions)[j], float(values[j])) for j in order]
 
     def words(self) -> Attribution:
         """Scores of whole words: the pieces of an input word summed, those of a target word averaged.
@@ -125,6 +135,8 @@ class Attribution:
             scores=scores,
             tokens=_spell(self.tokens, columns),
             target_tokens=_spell(self.target_tokens, rows),
+            positions=_first_of(self.positions, columns),
+            target_positions=_first_of(self.target_positions, rows),
             special=_first_of(self.special, columns),
             word_ids=_first_of(self.word_ids, columns),
             target_special=_first_of(self.target_special, rows),
@@ -158,6 +170,8 @@ class Attribution:
             scores=scores[..., rows, :],
             held_by=None if self.held_by is None else self.held_by[..., rows, :][..., kept],
             tokens=_pick_tokens(self.tokens, kept),
+            positions=_pick(self.positions, kept),
+            target_positions=_pick(self.target_positions, rows),
             special=_pick(self.special, kept),
             word_ids=_pick(self.word_ids, kept),
             target_tokens=_pick_tokens(self.target_tokens, rows),
@@ -199,6 +213,8 @@ class Attribution:
             "level": self.level,
             "tokens": list(self.tokens),
             "target_tokens": list(self.target_tokens),
+            "positions": _listed(self.positions),
+            "target_positions": _listed(self.target_positions),
             "scores": self.scores.tolist(),
             "special": _listed(self.special),
             "word_ids": _listed(self.word_ids),
@@ -210,7 +226,10 @@ class Attribution:
 
     @classmethod
     def from_json(cls, source: str | PathLike[str]) -> Attribution:
-        """The attribution that :meth:`to_json` gave: ``source`` is its text, or the path of a file of it."""
+        """The attribution that :meth:`to_json` gave: ``source`` is its text, or the path of a file of it.
+
+        Without ``positions`` and ``target_positions`` in it, tokens are counted from 0.
+        """
         text = source if isinstance(source, str) and source.lstrip().startswith("{") else _read(source)
         try:
             values = json.loads(text)
@@ -228,15 +247,18 @@ class Attribution:
     def to_pandas(self) -> pandas.DataFrame:
         """A ``DataFrame`` of the scores: columns (input, token), rows ([level,] target, token).
 
-        Positions stand beside tokens because a token may occur twice; ``frame.stack()`` gives long rows.
+        ``input`` and ``target`` are positions in the text: a token may occur twice. ``frame.stack()`` gives long
+        rows.
         """
         try:
             import pandas as pd
         except ImportError:
             raise missing_dependency("pandas", "pandas", "Attribution.to_pandas") from None
 
-        columns = pd.MultiIndex.from_tuples(enumerate(self.tokens), names=["input", "token"])
-        rows = list(enumerate(self.target_tokens))
+        columns = pd.MultiIndex.from_tuples(
+            list(zip(_known(self.positions), self.tokens, strict=True)), names=["input", "token"]
+        )
+        rows = list(zip(_known(self.target_positions), self.target_tokens, strict=True))
         if self.scores.ndim == 2:
             index = pd.MultiIndex.from_tuples(rows, names=["target", "target_token"])
         else:
@@ -291,6 +313,7 @@ def attribute(
     truncate: bool = False,
     device: Any = None,
     max_memory: Any = None,
+    hybrid: str = "error",
 ) -> Any:
     """How much of each input token the explained tokens of ``text`` hold.
 
@@ -314,7 +337,9 @@ def attribute(
         token that the model wrote, by the row of the position that chose it, one before; without
         ``generate`` ``cls`` where there is one, else ``last``); these come before a word of the text that
         is spelt alike.
-    heads, generate, truncate, device, max_memory
+    heads
+        As for :func:`flowgraph.trace`, but for ``"each"``: an attribution is of one graph.
+    generate, truncate, device, max_memory, hybrid
         As for :func:`flowgraph.trace`.
     residual, negative, normalize_rows
         As for :meth:`LayeredGraph.from_trace`, where ``normalize_rows`` is called ``normalize``.
@@ -332,6 +357,11 @@ def attribute(
         raise FlowgraphError(
             f"edges: an attribution has one edge kind, not {edges!r}; for several pass them to fg.trace"
         )
+    if isinstance(heads, str) and normalise(heads) == "each":
+        raise FlowgraphError(
+            f"heads: an attribution is of one graph, not of {heads!r} head; pass one head, such as heads=3, or "
+            "'mean', 'max' or 'min' to join them"
+        )
     from flowgraph.capture.run import trace
 
     traced = trace(
@@ -344,6 +374,7 @@ def attribute(
         truncate=truncate,
         device=device,
         max_memory=max_memory,
+        hybrid=hybrid,
         verify=verify,
     )
     if normalise(method) == "raw" and isinstance(residual, str):
@@ -430,7 +461,12 @@ def _flow_scores(
 
 
 _ALGEBRA: dict[str, Callable[..., np.ndarray]] = {"raw": raw, "rollout": rollout}
-_AVERAGE: dict[str, Any] = {"target_tokens": ("mean",), "target_special": None, "target_word_ids": None}
+_AVERAGE: dict[str, Any] = {
+    "target_tokens": ("mean",),
+    "target_positions": (None,),
+    "target_special": None,
+    "target_word_ids": None,
+}
 
 
 def _check_method(method: Any) -> str:
@@ -450,6 +486,8 @@ def _check_shapes(attribution: Attribution) -> None:
     if attribution.held_by is not None and attribution.held_by.shape != shape:
         raise FlowgraphError(f"held_by: shape {attribution.held_by.shape} for scores of shape {shape}")
     for name, count in (
+        ("positions", columns),
+        ("target_positions", rows),
         ("special", columns),
         ("word_ids", columns),
         ("target_special", rows),
@@ -458,6 +496,12 @@ def _check_shapes(attribution: Attribution) -> None:
         value = getattr(attribution, name)
         if value is not None and len(value) != count:
             raise FlowgraphError(f"{name}: {len(value)} given for {count} tokens; pass one a token")
+
+
+def _known(positions: tuple[T, ...] | None) -> tuple[T, ...]:
+    """Positions of an attribution that has been made, which are never None."""
+    assert positions is not None
+    return positions
 
 
 def _pick(values: Sequence[Any] | None, positions: np.ndarray) -> tuple[Any, ...] | None:

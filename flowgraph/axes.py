@@ -67,6 +67,7 @@ class Axis:
     def picked(self, positions: np.ndarray, prefix: str) -> dict[str, Any]:
         """The fields of an :class:`Attribution` for these positions."""
         return {
+            f"{prefix}positions": tuple(int(p) for p in positions),
             f"{prefix}tokens": _pick(self.tokens, positions),
             f"{prefix}special": _pick(self.special, positions),
             f"{prefix}word_ids": _pick(self.words, positions),

@@ -161,10 +161,12 @@ def test_repr_names_what_it_is_and_the_largest_inputs():
         {"level": "all"},
         {"special": (True,)},
         {"target_word_ids": (0,)},
+        {"positions": (0,)},
+        {"target_positions": (0,)},
     ],
 )
 def test_parts_that_do_not_fit_are_refused(changes):
-    with pytest.raises(FlowgraphError, match=r"^(scores|special|target_word_ids): "):
+    with pytest.raises(FlowgraphError, match=r"^(scores|special|target_word_ids|(target_)?positions): "):
         example(**changes)
 
 
@@ -189,6 +191,8 @@ def test_json_round_trip_is_exact(tmp_path, level):
         "level",
         "tokens",
         "target_tokens",
+        "positions",
+        "target_positions",
         "scores",
         "special",
         "word_ids",
@@ -224,6 +228,47 @@ def test_to_pandas():
     assert frame.loc[(3, "cat"), (4, "a")] == SCORES[3, 4]
     frame = example(scores=np.stack([SCORES, 2 * SCORES]), level="all").to_pandas()
     assert frame.loc[(2, 3, "cat"), (1, "un")] == 2 * SCORES[3, 1]
+
+
+def test_positions_are_those_of_the_text_whatever_was_chosen():
+    chosen = fg.attribute_graph(random_graph(), method="rollout", targets=[4, -2], inputs=[4, 1])
+    assert (chosen.positions, chosen.target_positions) == ((4, 1), (4, 3))
+    assert {(s.token, s.position) for s in chosen.top(2)} == {("[SEP]", 4), ("un", 1)}
+    back = Attribution.from_json(chosen.to_json())
+    assert (back.positions, back.target_positions) == ((4, 1), (4, 3))
+    pytest.importorskip("pandas")
+    frame = chosen.to_pandas()
+    assert frame.loc[(3, "cat"), (4, "[SEP]")] == fg.rollout(random_graph())[3, 4]
+
+
+def test_positions_of_words_and_of_what_is_left():
+    words = example().words()
+    assert words.positions == words.target_positions == (0, 1, 3, 4)
+    rest = example().without_special()
+    assert (rest.positions, rest.target_positions) == ((1, 2, 3), (0, 1, 2, 3, 4))
+    assert example().words().without_special(targets=True).target_positions == (1, 3)
+    assert [s.position for s in rest.words().top(2)] == [1, 3]
+
+
+def test_the_mean_has_no_position():
+    mean = fg.attribute_graph(random_graph(), method="rollout", targets="mean")
+    assert mean.target_positions == (None,)
+    assert mean.words().target_positions == (None,)
+    assert Attribution.from_json(mean.to_json()).target_positions == (None,)
+    pytest.importorskip("pandas")
+    assert mean.to_pandas().index.get_level_values("target").isna().all()
+
+
+def test_a_written_token_has_its_own_position():
+    graph = random_graph(causal=True, generated=[3, 5])
+    assert fg.attribute_graph(graph, method="rollout", targets="auto").target_positions == (3, 4)
+
+
+def test_json_without_positions_counts_from_0():
+    values = example().to_dict()
+    del values["positions"], values["target_positions"]
+    back = Attribution.from_json(json.dumps(values))
+    assert back.positions == back.target_positions == (0, 1, 2, 3, 4)
 
 
 def test_a_notebook_shows_a_picture_and_a_table_without_scripts():
@@ -404,6 +449,12 @@ def test_the_embedded_model(embedded, method):
     assert attribution.tokens[0] == "[CLS]"
     assert attribution.level == 6
     assert attribution.meta["text"] == TEXT
+
+
+def test_each_head_is_refused_with_a_remedy_that_works(embedded):
+    with pytest.raises(FlowgraphError, match=r"^heads: .*pass one head, such as heads=3"):
+        fg.attribute(*embedded, TEXT, heads="each")
+    assert fg.attribute(*embedded, TEXT, method="rollout", heads=3).meta["heads"] == 3
 
 
 def test_raw_has_a_residual_where_it_is_asked_for(embedded):

@@ -32,14 +32,13 @@ def print_json(value: Any) -> None:
 
 
 def print_csv(attribution: Attribution) -> None:
-    """One row a score: level, target, target_token, input, token, score."""
+    """One row a score: level, target, target_token, input, token, score; target and input are positions."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(["level", "target", "target_token", "input", "token", "score"])
+    targets, inputs = _numbered(attribution, "targets"), _numbered(attribution, "inputs")
     for level, scores in levels_of(attribution):
         for (i, j), score in np.ndenumerate(scores):
-            writer.writerow(
-                [level, i, attribution.target_tokens[i], j, attribution.tokens[j], repr(float(score))]
-            )
+            writer.writerow([level, *targets[i], *inputs[j], repr(float(score))])
 
 
 def print_table(table: Table) -> None:
@@ -76,17 +75,17 @@ def note_on_flows(attribution: Attribution) -> None:
         )
 
 
-def bar_table(tokens: Sequence[str], columns: dict[str, np.ndarray], title: str) -> Table:
-    """Tokens down, one column of numbers with bars for each of ``columns``, each scaled to its largest."""
+def bar_table(attribution: Attribution, columns: dict[str, np.ndarray], title: str) -> Table:
+    """Inputs down, one column of numbers with bars for each of ``columns``, each scaled to its largest."""
     table = _new_table(title)
     for name in columns:
         table.add_column(name, justify="right")
         table.add_column("", justify="left", no_wrap=True)
-    for j, token in enumerate(tokens):
+    for j, (position, token) in enumerate(_numbered(attribution, "inputs")):
         cells: list[str] = []
         for values in columns.values():
             cells += [f"{values[j]:.4f}", bar(float(values[j]), float(values.max()))]
-        table.add_row(str(j), *_texts(printable(token), *cells))
+        table.add_row(position, *_texts(printable(token), *cells))
     return table
 
 
@@ -108,6 +107,16 @@ def levels_of(attribution: Attribution) -> list[tuple[int, np.ndarray]]:
     if attribution.scores.ndim == 2:
         return [(int(attribution.level), attribution.scores)]
     return list(enumerate(attribution.scores, 1))
+
+
+def _numbered(attribution: Attribution, side: str) -> list[tuple[str, str]]:
+    """(position, token) of the ``"inputs"`` or ``"targets"``; no position for the mean of all."""
+    positions, tokens = (
+        (attribution.positions, attribution.tokens)
+        if side == "inputs"
+        else (attribution.target_positions, attribution.target_tokens)
+    )
+    return [("" if p is None else str(p), token) for p, token in zip(positions or (), tokens, strict=True)]
 
 
 def title_of(attribution: Attribution, level: int | None = None) -> str:
@@ -141,12 +150,12 @@ def printable(token: str) -> str:
 def _scores_table(attribution: Attribution, scores: np.ndarray, columns: Sequence[str], title: str) -> Table:
     """``scores`` (columns, inputs), inputs down; a single column gets bars."""
     if len(columns) == 1:
-        return bar_table(attribution.tokens, {columns[0]: scores[0]}, title)
+        return bar_table(attribution, {columns[0]: scores[0]}, title)
     table = _new_table(title)
     for name in _texts(*columns):
         table.add_column(name, justify="right")
-    for j, token in enumerate(attribution.tokens):
-        table.add_row(str(j), *_texts(printable(token), *(f"{value:.4f}" for value in scores[:, j])))
+    for j, (position, token) in enumerate(_numbered(attribution, "inputs")):
+        table.add_row(position, *_texts(printable(token), *(f"{value:.4f}" for value in scores[:, j])))
     return table
 
 
@@ -154,10 +163,10 @@ def _best_table(attribution: Attribution, scores: np.ndarray, title: str, count:
     """Targets down, the inputs with the largest scores beside each."""
     table = _new_table(title, "target")
     table.add_column("largest inputs")
-    for i, token in enumerate(attribution.target_tokens):
+    for i, (position, token) in enumerate(_numbered(attribution, "targets")):
         order = np.argsort(-scores[i], kind="stable")[:count]
         best = "  ".join(f"{printable(attribution.tokens[j])} {scores[i, j]:.4f}" for j in order)
-        table.add_row(str(i), *_texts(printable(token), best))
+        table.add_row(position, *_texts(printable(token), best))
     return table
 
 

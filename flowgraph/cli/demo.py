@@ -69,7 +69,7 @@ def _table(methods: dict[str, Attribution], edges: str) -> Table:
     row = flow.tokens.index(TARGET)
     columns = {name: attribution.scores[row] for name, attribution in methods.items()}
     title = f"What '{TARGET}' holds of each input token after layer {flow.level}, edges: {edges}"
-    return bar_table(flow.tokens, columns, title)
+    return bar_table(flow, columns, title)
 
 
 def _write(out: Path, flow: Attribution) -> None:

@@ -113,6 +113,17 @@ def test_csv_has_a_row_a_score(flowgraph, embedded):
     assert float(row["score"]) == pytest.approx(value, abs=1e-6)
 
 
+@pytest.mark.parametrize(("target", "position"), [("-1", "12"), ("cat", "6"), ("mean", "")])
+def test_positions_are_those_of_the_text(flowgraph, target, position):
+    arguments = ("attribute", TEXT, "--method", "rollout", "--target", target, "--without-special")
+    _, out, _ = flowgraph(*arguments, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert {row["target"] for row in rows} == {position}
+    assert (rows[0]["input"], rows[0]["token"]) == ("1", "the")
+    _, out, _ = flowgraph(*arguments)
+    assert next(line for line in out.splitlines() if line.split()[1:2] == ["cat"]).split()[0] == "6"
+
+
 def test_the_table_names_tokens_and_scores(flowgraph, embedded):
     code, out, err = flowgraph("attribute", TEXT, "--method", "rollout")
     assert (code, err) == (0, "")
