@@ -23,6 +23,8 @@ def replacing(path: str | PathLike[str], *, expected_bytes: int = 0) -> Iterator
     ``expected_bytes``: refuse at once where the disk has less room than that. A pipe or a device (``/dev/stdout``)
     is written into, never replaced.
     """
+    if not isinstance(path, (str, os.PathLike)):  # a number would be taken for an open file
+        raise FlowgraphError(f"path: {path!r} is a {type(path).__name__}; pass a file's name or a Path")
     if _is_special(path):
         with _straight_into(path) as file:
             yield file

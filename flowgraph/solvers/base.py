@@ -87,6 +87,14 @@ def check_flow(graph: LayeredGraph, result: FlowResult, *, tolerance: float = TO
     :class:`~flowgraph.errors.CertificateError` with the first thing found wrong; ``tolerance`` is relative to
     ``max(1, value)``.
     """
+    if not isinstance(graph, LayeredGraph):
+        raise FlowgraphError(
+            f"graph: {type(graph).__name__} is not a LayeredGraph; pass the graph the flow was computed on"
+        )
+    if not isinstance(result, FlowResult):
+        raise FlowgraphError(
+            f"result: {type(result).__name__} is not a FlowResult; pass what fg.max_flow returned"
+        )
     source, sink = check_pair(graph, result.source, result.sink)
     slack = tolerance * max(1.0, abs(result.value))
     if not np.isfinite(result.value) or result.value < -slack:

@@ -436,3 +436,14 @@ def test_entities_are_not_expanded(tmp_path: Path) -> None:
     doctype = f'<!DOCTYPE graphml [<!ENTITY x SYSTEM "{(tmp_path / "secret").as_uri()}">]>'
     path.write_text(path.read_text().replace("?>", "?>" + doctype, 1))
     assert "secret" not in str(LayeredGraph.read_graphml(path).levels)
+
+
+@pytest.mark.parametrize("path", [None, 5])
+def test_a_path_that_is_none_is_refused_by_name(path: Any) -> None:
+    with pytest.raises(FlowgraphError, match=f"^path: {path} is a .*; pass a file's name"):
+        graphml.write_graphml(stack(residual=0.5), path)
+
+
+def test_what_is_no_graph_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(FlowgraphError, match=r"^graph: NoneType is not a LayeredGraph"):
+        graphml.write_graphml(None, tmp_path / "none.graphml")

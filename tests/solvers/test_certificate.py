@@ -174,3 +174,10 @@ def test_flow_outside_the_pair_is_rejected(graph):
             flow[k][i, j] += 1e-4
             with pytest.raises(CertificateError, match="not conserved"):
                 check_flow(graph, replace(result, edge_flow=tuple(flow)))
+
+
+def test_what_is_no_graph_and_what_is_no_result_is_refused_by_name():
+    with pytest.raises(FlowgraphError, match=r"^result: NoneType is not a FlowResult; pass what fg.max_flow"):
+        check_flow(diamond(), None)
+    with pytest.raises(FlowgraphError, match=r"^graph: NoneType is not a LayeredGraph"):
+        check_flow(None, maximum())
