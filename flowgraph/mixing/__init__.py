@@ -147,8 +147,23 @@ class EdgeKind:
         import torch
 
         tensor = torch.as_tensor(matrix, device=record.visible.device)  # a user's kind may give NumPy
+        self._check_finite(tensor, record)
         # half precision is widened before heads are joined, or their mean would round once more
         return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+    def _check_finite(self, matrix: Tensor, record: LayerRecord) -> None:
+        """Raise ``FlowgraphError`` for NaN or infinity where the query may look at the key."""
+        import torch
+
+        if bool(torch.isfinite(matrix.sum(dtype=torch.float64))):
+            return  # one number out of all: no mask as large as the matrix in the usual case
+        wrong = (~torch.isfinite(matrix) & record.visible).nonzero()
+        if len(wrong):
+            query, key = wrong[0].tolist()[-2:]
+            raise FlowgraphError(
+                f"edges: {self.name!r} returned NaN or infinity in layer {record.layer}, first for query "
+                f"{query} and key {key}; a kind must return finite numbers"
+            )
 
 
 def reduce_record(
@@ -219,7 +234,7 @@ class _Kinds(Registry[EdgeKind]):
 
     def get(self, name: str) -> EdgeKind:
         key = normalise(name) if isinstance(name, str) else name
-        if key not in self._items and key in _MODULES:
+        if isinstance(key, str) and key not in self._items and key in _MODULES:
             self._items[key] = import_module(f"flowgraph.mixing.{_MODULES[key]}").KIND
         return super().get(name)
 
