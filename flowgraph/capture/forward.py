@@ -78,7 +78,6 @@ class Job:
     def run(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
         """What every example gathered, by stack of layers."""
         self._check_kinds(examples)
-        self._check_ids(examples)
         limits = [self._batch_limit(example) for example in examples]
         gathered: dict[int, dict[str, Layers]] = {}
         for group in reading.batches(examples, limits):
@@ -91,17 +90,6 @@ class Job:
         for kind in self.kinds:
             if (reason := why_not(kind, self.survey, crossed)) is not None:
                 raise FlowgraphError(f"edges: {reason}")
-
-    def _check_ids(self, examples: Sequence[reading.Example]) -> None:
-        size = getattr(self.model.get_input_embeddings(), "num_embeddings", None)
-        highest = max(
-            (int(e.inputs["input_ids"].max()) for e in examples if "input_ids" in e.inputs), default=0
-        )
-        if size is not None and highest >= size:
-            raise FlowgraphError(
-                f"text: token id {highest} is outside the model's vocabulary of {size}; pass the model's "
-                "own tokenizer"
-            )
 
     def _batch_limit(self, example: reading.Example) -> int:
         config = text_config(self.model)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from flowgraph.capture.survey import text_config
 from flowgraph.capture.tokens import Tokens
+from flowgraph.errors import FlowgraphError
 
 IGNORED = frozenset(
     [
@@ -80,6 +81,53 @@ def accepted(model: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs that ``model.forward`` has a parameter for."""
     parameters = inspect.signature(model.forward).parameters
     return {name: value for name, value in inputs.items() if name in parameters}
+
+
+# --- which numbers a model can look up ----------------------------------------------------------------------
+
+INDICES = ("input_ids", "decoder_input_ids", "token_type_ids", "position_ids", "decoder_position_ids")
+"""Inputs whose entries are rows of a table."""
+
+
+def check_indices(model: Any, inputs: Mapping[str, Tensor]) -> None:
+    """Raise ``FlowgraphError`` for an entry that is negative or past the end of its table."""
+    for name in INDICES:
+        if name not in inputs:
+            continue
+        lowest, highest = (int(end) for end in inputs[name].aminmax())
+        what, size = _table(model, name)
+        if lowest < 0:
+            raise FlowgraphError(f"text: {name} holds {lowest}; {what}s count from 0")
+        if size is not None and highest >= size:
+            where = "vocabulary of" if name.endswith("input_ids") else f"{what}s, of which there are"
+            own = "own tokenizer" if name.endswith("input_ids") else f"{what}s, or leave {name} out"
+            raise FlowgraphError(
+                f"text: {what} {highest} is outside the model's {where} {size}; pass the model's {own}"
+            )
+
+
+def _table(model: Any, name: str) -> tuple[str, int | None]:
+    """What the entries of an input are called, and how many there are; None where nothing limits them."""
+    config = text_config(model)
+    vocabulary = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    if name == "input_ids":
+        return "token id", vocabulary
+    if name == "decoder_input_ids":
+        own = getattr(model.config, "decoder_vocab_size", None)  # Marian may have one for each side
+        return "token id", own or getattr(config, "vocab_size", None) or vocabulary
+    if name == "token_type_ids":
+        # 0: the model ignores them; no such number: GPT-2 looks them up among its words
+        return "sentence type", getattr(config, "type_vocab_size", vocabulary) or None
+    return "position", _position_rows(model)
+
+
+def _position_rows(model: Any) -> int | None:
+    """Rows of a learned table of positions. Rotary and sinusoidal positions have no last one."""
+    names = ("position_embeddings", "position_embedding", "embed_positions", "wpe")
+    tables = (module for path, module in model.named_modules() if path.rpartition(".")[2] in names)
+    if not any(isinstance(table, torch.nn.Embedding) for table in tables):
+        return None
+    return getattr(text_config(model), "max_position_embeddings", None)
 
 
 # --- how long a text may be ---------------------------------------------------------------------------------

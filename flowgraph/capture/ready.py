@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flowgraph.capture.inputs import IGNORED, Example, accepted, position_limit
+from flowgraph.capture.inputs import IGNORED, INDICES, Example, accepted, check_indices, position_limit
 from flowgraph.capture.survey import is_seq2seq, text_config
 from flowgraph.capture.texts import word_ids
 from flowgraph.capture.tokens import Tokens, named_tokens, special_ids, tokens_from_ids
@@ -41,13 +41,15 @@ def examples_from_inputs(
     if not writes:
         _check_decoder_inputs(model, tensors)
     if "pixel_values" in tensors:
-        check_pixels(tensors["pixel_values"])
+        check_pixels(model.config, tensors["pixel_values"])
     for name in ("input_ids", "decoder_input_ids"):
         if name in tensors and (tensors[name].ndim != 2 or tensors[name].shape[1] == 0):
             raise FlowgraphError(
                 f"text: {name} has shape {tuple(tensors[name].shape)}; pass (batch, tokens) with at least "
                 "one token"
             )
+    _read_indices(tensors)
+    _check_lengths(tensors)
     keep = _rows_to_keep(model, tokenizer, tensors)
     words = getattr(inputs, "word_ids", None) if getattr(inputs, "is_fast", False) else None
     return [
@@ -89,6 +91,43 @@ def _check_decoder_inputs(model: Any, tensors: Mapping[str, Tensor]) -> None:
         )
 
 
+def _read_indices(tensors: dict[str, Tensor]) -> None:
+    """Make every table index int64; refuse one that is no whole number."""
+    for name in INDICES:
+        if name not in tensors:
+            continue
+        dtype = tensors[name].dtype
+        if dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
+            raise FlowgraphError(
+                f"text: {name} has dtype {str(dtype).removeprefix('torch.')}; pass whole numbers (int64)"
+            )
+        tensors[name] = tensors[name].long()
+
+
+def _check_lengths(tensors: Mapping[str, Tensor]) -> None:
+    """Whatever speaks of the tokens one by one has as many entries as there are tokens."""
+    for mask_name, names in _SIDES.items():
+        ids, embeds, *others = names
+        if ids in tensors and embeds in tensors:
+            raise FlowgraphError(f"text: both {ids} and {embeds} are given; pass one of them")
+        first = ids if ids in tensors else embeds
+        if first not in tensors:
+            continue
+        if tensors[first].ndim != (2 if first == ids else 3):
+            raise FlowgraphError(
+                f"text: {first} has shape {tuple(tensors[first].shape)}; pass (batch, tokens, width)"
+            )
+        expected = tuple(tensors[first].shape[:2])
+        if mask_name in tensors:
+            _check_mask_axes(mask_name, tensors[mask_name])
+        for name in (mask_name, *others):
+            if name in tensors and tuple(tensors[name].shape) != expected:
+                raise FlowgraphError(
+                    f"text: {name} has shape {tuple(tensors[name].shape)}, but {first} has shape "
+                    f"{tuple(tensors[first].shape)}; pass one entry for each token, {expected}"
+                )
+
+
 def _rows_to_keep(model: Any, tokenizer: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Input name -> (B, T) bool: what is no pad."""
     keep: dict[str, Tensor] = {}
@@ -102,7 +141,7 @@ def _rows_to_keep(model: Any, tokenizer: Any, tensors: Mapping[str, Tensor]) -> 
         if mask is None:
             continue
         _check_mask(mask_name, mask)
-        keep |= {name: mask.bool() for name in present if tensors[name].shape[:2] == mask.shape}
+        keep |= {name: mask.bool() for name in present}
     return keep
 
 
@@ -131,11 +170,14 @@ def _ids(named: Any, *roles: str) -> set[Any]:
     return ids
 
 
-def _check_mask(name: str, mask: Tensor) -> None:
+def _check_mask_axes(name: str, mask: Tensor) -> None:
     if mask.ndim != 2:
         raise FlowgraphError(
             f"text: {name} has shape {tuple(mask.shape)}; pass (batch, tokens) with 1 for tokens, 0 for pads"
         )
+
+
+def _check_mask(name: str, mask: Tensor) -> None:
     for row, kept in enumerate(mask.bool()):
         where = kept.nonzero()[:, 0]
         if len(where) == 0:
@@ -162,6 +204,7 @@ def _ready_example(
         for name, t in tensors.items()
         if name not in _SIDES
     }
+    check_indices(model, own)
     words = None
     if encoding is not None and "input_ids" in own:
         words = word_ids(encoding, index)

@@ -15,7 +15,7 @@ from flowgraph import mixing
 from flowgraph.capture.assemble import make_trace
 from flowgraph.capture.forward import Job
 from flowgraph.capture.generation import continued
-from flowgraph.capture.inputs import Example
+from flowgraph.capture.inputs import Example, check_indices
 from flowgraph.capture.interface import alone, evaluation_mode, uncompiled
 from flowgraph.capture.loading import load
 from flowgraph.capture.memory import read_max_memory
@@ -115,6 +115,10 @@ def _skipping(found: Survey) -> str:
 
 
 def _read_kinds(edges: str | Iterable[str]) -> tuple[EdgeKind, ...]:
+    if not isinstance(edges, (str, Iterable)):
+        raise FlowgraphError(
+            f"edges: {edges!r} is no edge kind; pass one name or several of {', '.join(mixing.names())}"
+        )
     names = [edges] if isinstance(edges, str) else list(edges)
     if not names:
         raise FlowgraphError(f"edges: none given; choose from {', '.join(mixing.names())}")
@@ -125,13 +129,17 @@ def _read_kinds(edges: str | Iterable[str]) -> tuple[EdgeKind, ...]:
 def _read_generate(generate: Mapping[str, Any] | int | None) -> dict[str, Any] | None:
     if generate is None:
         return None
-    if isinstance(generate, Mapping):
-        return dict(generate)
-    if isinstance(generate, int) and not isinstance(generate, bool) and generate > 0:
-        return {"max_new_tokens": generate}
-    raise FlowgraphError(
-        f"generate: {generate!r} is not a mapping of options; pass for example {{'max_new_tokens': 20}}"
-    )
+    if isinstance(generate, int) and not isinstance(generate, bool):
+        generate = {"max_new_tokens": generate}
+    if not isinstance(generate, Mapping):
+        raise FlowgraphError(
+            f"generate: {generate!r} is neither a number of tokens nor a mapping of options; pass for example "
+            "{'max_new_tokens': 20}"
+        )
+    new = generate.get("max_new_tokens")
+    if isinstance(new, int) and new < 1:
+        raise FlowgraphError(f"generate: {new} new tokens; it must be at least 1")
+    return dict(generate)
 
 
 def _unwrap(model: Any) -> Any:
@@ -201,8 +209,11 @@ def _text_example(
             raise FlowgraphError(
                 "generate: the model writes the target itself; pass the source alone as text"
             )
-        return source_example(model, tokenizer, text, truncate=truncate)
-    return example_from_text(model, tokenizer, text, truncate=truncate)
+        example = source_example(model, tokenizer, text, truncate=truncate)
+    else:
+        example = example_from_text(model, tokenizer, text, truncate=truncate)
+    check_indices(model, example.inputs)
+    return example
 
 
 def _listed_examples(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from flowgraph.capture.inputs import IGNORED, Example, accepted, max_tokens
 from flowgraph.capture.survey import is_seq2seq
 from flowgraph.capture.tokens import Tokens, tokens_from_ids
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def is_pair(text: Any) -> bool:
@@ -28,7 +31,7 @@ def example_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool) 
         return _seq2seq_example(model, tokenizer, text, truncate=truncate)
     parts = text if is_pair(text) else (text,)
     for part in parts:
-        _check_not_blank(part)
+        _check_string(part)
     encoding, truncated = _encode(tokenizer, parts, max_tokens(model, tokenizer), truncate)
     tokens = _encoded_tokens(encoding, tokenizer, text)
     facts: dict[str, Any] = {"text": list(text) if is_pair(text) else text}
@@ -46,7 +49,7 @@ def _seq2seq_example(model: Any, tokenizer: Any, text: Any, *, truncate: bool) -
         )
     source, target = text
     example = source_example(model, tokenizer, source, truncate=truncate)
-    _check_not_blank(target)
+    _check_string(target)
     encoding, truncated = _encode(
         tokenizer, (target,), max_tokens(model, tokenizer, target=True), truncate, target=True
     )
@@ -68,7 +71,7 @@ def _seq2seq_example(model: Any, tokenizer: Any, text: Any, *, truncate: bool) -
 
 def source_example(model: Any, tokenizer: Any, source: str, *, truncate: bool) -> Example:
     """The encoder's side alone."""
-    _check_not_blank(source)
+    _check_string(source)
     encoding, truncated = _encode(tokenizer, (source,), max_tokens(model, tokenizer), truncate)
     facts: dict[str, Any] = {"text": source} | ({"truncated": truncated} if truncated else {})
     inputs = {"input_ids": torch.tensor([encoding["input_ids"]])}
@@ -92,7 +95,7 @@ def shifted_right(labels: Sequence[int], model: Any, tokenizer: Any) -> tuple[li
     return (ids, False) if starts else ([start, *ids], True)
 
 
-def _check_not_blank(text: Any) -> None:
+def _check_string(text: Any) -> None:
     if not isinstance(text, str):
         raise FlowgraphError(
             f"text: {text!r} is a {type(text).__name__}; pass a string, a list of strings, a pair (source, "
@@ -100,6 +103,12 @@ def _check_not_blank(text: Any) -> None:
         )
     if not text.strip():
         raise FlowgraphError("text: it is empty; pass at least one word")
+    # Python strings can hold halves of a surrogate pair, which are no characters and have no UTF-8
+    if (half := _SURROGATE.search(text)) is not None:
+        raise FlowgraphError(
+            f"text: holds a lone surrogate at position {half.start()}; it is no character, so replace it, for "
+            "example by text.encode('utf-8', 'replace').decode()"
+        )
 
 
 def _encode(

@@ -34,18 +34,48 @@ def prefix_tokens(config: Any) -> tuple[str, ...]:
     raise FlowgraphError(f"model: flowgraph does not know which tokens {kind!r} puts before its patches")
 
 
-def check_pixels(pixels: Tensor) -> None:
+def check_pixels(config: Any, pixels: Tensor) -> None:
+    """Raise ``FlowgraphError`` unless ``pixels`` (batch, channels, height, width) is what the model reads."""
     if pixels.ndim != 4:
         raise FlowgraphError(
             f"text: pixel_values has shape {tuple(pixels.shape)}; pass (batch, channels, height, width)"
         )
+    channels = getattr(config, "num_channels", None)
+    if channels is not None and pixels.shape[1] != channels:
+        raise FlowgraphError(
+            f"text: pixel_values has shape {tuple(pixels.shape)}, but the model reads {channels} channels; "
+            "pass (batch, channels, height, width)"
+        )
+    size, wanted = tuple(pixels.shape[2:]), _sides(getattr(config, "image_size", None))
+    if config.model_type.startswith("dinov"):  # interpolates its positions: any size of a patch or more
+        patch = _sides(config.patch_size)
+        if size[0] < patch[0] or size[1] < patch[1]:
+            raise FlowgraphError(
+                f"text: pixel_values of {_times(size)} are smaller than a patch of {_times(patch)}; pass "
+                "a larger image"
+            )
+    elif wanted and size != wanted:
+        raise FlowgraphError(
+            f"text: pixel_values of {_times(size)}, but the model reads {_times(wanted)}; resize the image, "
+            "for example by the model's image processor"
+        )
+
+
+def _sides(size: Any) -> tuple[int, ...]:
+    """Height and width of what a configuration may give as one number; () for nothing."""
+    if size is None:
+        return ()
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def _times(size: tuple[int, ...]) -> str:
+    return "x".join(map(str, size))
 
 
 def image_tokens(config: Any, pixels: Tensor) -> tuple[Tokens, dict[str, Any]]:
     """Tokens ``[CLS]``, ..., ``patch row,column`` of one image (1, C, height, width), and what goes into
     ``meta``."""
-    patch = config.patch_size
-    height, width = (patch, patch) if isinstance(patch, int) else patch
+    height, width = _sides(config.patch_size)
     rows, columns = pixels.shape[2] // height, pixels.shape[3] // width
     prefix = prefix_tokens(config)
     names = [*prefix, *(f"patch {r},{c}" for r in range(rows) for c in range(columns))]

@@ -198,3 +198,38 @@ def test_pictures_need_four_axes():
     model, _ = tiny("vit")
     with pytest.raises(FlowgraphError, match=r"pixel_values has shape \(3, 32, 32\)"):
         trace(model, None, {"pixel_values": picture()[0]})
+
+
+@pytest.mark.parametrize(
+    ("family", "pixels", "message"),
+    [
+        ("vit", picture(64), "pixel_values of 64x64, but the model reads 32x32"),
+        ("deit", picture(8), "pixel_values of 8x8, but the model reads 32x32"),
+        ("clip-vision", picture(64), "pixel_values of 64x64, but the model reads 32x32"),
+        ("siglip-vision", picture(64), "pixel_values of 64x64, but the model reads 32x32"),
+        ("vit", picture()[:, :1], r"shape \(1, 1, 32, 32\), but the model reads 3 channels"),
+        ("dinov2", picture(4), "4x4 are smaller than a patch of 8x8"),
+    ],
+)
+def test_pictures_that_do_not_fit_the_model_are_refused_with_the_numbers(family, pixels, message):
+    model, _ = tiny(family)
+    with pytest.raises(FlowgraphError, match=message):
+        trace(model, None, {"pixel_values": pixels})
+
+
+@pytest.mark.parametrize(
+    ("decoder", "message"),
+    [
+        ({"decoder_input_ids": torch.tensor([[0, -1]])}, "decoder_input_ids holds -1"),
+        ({"decoder_input_ids": torch.tensor([[0, 99]])}, "token id 99 is outside"),
+        ({"decoder_input_ids": torch.ones(1, 2)}, "decoder_input_ids has dtype float32"),
+        (
+            {"decoder_input_ids": token_ids(6), "decoder_attention_mask": torch.ones(1, 3)},
+            r"decoder_attention_mask has shape \(1, 3\), but decoder_input_ids has shape \(1, 6\)",
+        ),
+    ],
+)
+def test_decoder_inputs_that_do_not_fit_are_refused_by_name(decoder, message):
+    model, _ = tiny("t5")
+    with pytest.raises(FlowgraphError, match=message):
+        trace(model, None, {"input_ids": token_ids(4)} | decoder)

@@ -271,6 +271,43 @@ def test_a_long_text_does_not_split_the_batches_of_short_ones(bert):
             {"input_ids": token_ids(4), "attention_mask": torch.tensor([[1, 0, 1, 1]])},
             "hole between its first and its last",
         ),
+        (
+            {"input_ids": token_ids(6), "attention_mask": torch.tensor([[0, 1, 1]])},
+            r"attention_mask has shape \(1, 3\), but input_ids has shape \(1, 6\)",
+        ),
+        (
+            {"input_ids": token_ids(6), "attention_mask": torch.ones(1, 9)},
+            r"attention_mask has shape \(1, 9\), but input_ids has shape \(1, 6\)",
+        ),
+        (
+            {"inputs_embeds": torch.zeros(1, 6, 32), "attention_mask": torch.ones(1, 3)},
+            r"attention_mask has shape \(1, 3\), but inputs_embeds has shape \(1, 6, 32\)",
+        ),
+        (
+            {"input_ids": token_ids(6), "token_type_ids": token_ids(3)},
+            r"token_type_ids has shape \(1, 3\), but input_ids has shape \(1, 6\)",
+        ),
+        (
+            {"input_ids": token_ids(6), "position_ids": token_ids(9)},
+            r"position_ids has shape \(1, 9\), but input_ids has shape \(1, 6\)",
+        ),
+        ({"input_ids": token_ids(6), "inputs_embeds": torch.zeros(1, 6, 32)}, "pass one of them"),
+        ({"inputs_embeds": torch.zeros(1, 6)}, r"inputs_embeds has shape \(1, 6\)"),
+        ({"input_ids": torch.tensor([[1, -1]])}, "input_ids holds -1; token ids count from 0"),
+        ({"input_ids": torch.ones(1, 3)}, "input_ids has dtype float32; pass whole numbers"),
+        ({"input_ids": token_ids(2), "token_type_ids": torch.tensor([[0, 2]])}, "sentence type 2 is outside"),
+        (
+            {"input_ids": token_ids(2), "token_type_ids": torch.zeros(1, 2)},
+            "token_type_ids has dtype float32",
+        ),
+        (
+            {"input_ids": token_ids(2), "position_ids": torch.tensor([[0, 64]])},
+            "position 64 is outside.* 64;",
+        ),
+        ({"input_ids": token_ids(2), "position_ids": torch.tensor([[0, -1]])}, "position_ids holds -1"),
+        ("a\udcff b", "^text: holds a lone surrogate at position 1;"),
+        (["a", "a\udcff b"], r"^text\[1\]: holds a lone surrogate at position 1;"),
+        (("a", "\ud83d"), "^text: holds a lone surrogate at position 0;"),
         ({"input_ids": torch.tensor([[1, 99]])}, "token id 99 is outside the model's vocabulary of 99"),
         ({"input_ids": token_ids(4), "pixels": torch.zeros(1, 4)}, "takes no input called pixels"),
         ({"input_ids": token_ids(4), "attention_mask": torch.zeros(1, 4)}, "masks every token of example 0"),
@@ -280,6 +317,58 @@ def test_a_long_text_does_not_split_the_batches_of_short_ones(bert):
 def test_bad_texts_are_refused_by_name(bert, text, message):
     with pytest.raises(FlowgraphError, match=message):
         trace(*bert, text)
+
+
+def test_ids_outside_the_vocabulary_are_refused_before_the_model_writes():
+    model, _ = tiny("gpt2")
+    with pytest.raises(FlowgraphError, match="token id 99 is outside the model's vocabulary of 99"):
+        trace(model, None, {"input_ids": torch.tensor([[1, 99]])}, generate=2)
+
+
+def test_pads_of_a_negative_id_under_the_mask_are_no_fault(bert):
+    ids = token_ids(4)
+    padded = torch.cat([ids, torch.full((1, 2), -1)], dim=1)
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0]])
+    result = trace(bert[0], bert[1], {"input_ids": padded, "attention_mask": mask})
+    np.testing.assert_array_equal(result["attention"], trace(bert[0], None, {"input_ids": ids})["attention"])
+
+
+def test_token_ids_of_any_whole_type(bert):
+    ids = token_ids(4)
+    expected = trace(bert[0], None, {"input_ids": ids})["attention"]
+    for dtype in (torch.uint8, torch.int16, torch.int32):
+        given = trace(bert[0], None, {"input_ids": ids.to(dtype)})["attention"]
+        np.testing.assert_array_equal(given, expected)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), float("-inf")])
+def test_a_registered_kind_that_is_not_finite_is_refused_by_name_and_layer(bert, wrong):
+    def kind(record):
+        matrix = record.weights.clone()
+        if record.layer == 2:
+            matrix[1, 2, 3] = wrong
+        return matrix
+
+    mixing.register("unfinished", kind)
+    try:
+        for heads in ("all", "each", 0):
+            with pytest.raises(
+                FlowgraphError, match=r"'unfinished' returned NaN or infinity in layer 2.*query 2 and key 3"
+            ):
+                trace(*bert, TEXT, edges="unfinished", heads=heads)
+    finally:
+        mixing.unregister("unfinished")
+
+
+def test_a_registered_kind_may_be_anything_where_the_key_is_masked():
+    model, _ = tiny("gpt2")
+    mixing.register("logarithm", lambda record: record.weights.log())
+    try:
+        result = trace(model, None, {"input_ids": token_ids(5)}, edges="logarithm")
+    finally:
+        mixing.unregister("logarithm")
+    assert (result["logarithm"][:, ~np.tri(5, dtype=bool)] == 0).all()
+    assert np.isfinite(result["logarithm"]).all()
 
 
 def test_text_without_tokenizer(bert):
@@ -340,11 +429,18 @@ def test_memory_limit_splits_batches(bert):
     [
         ({"edges": "nonsense"}, "edges: unknown edge kind 'nonsense'.*attention"),
         ({"edges": []}, "edges: none given"),
+        ({"edges": None}, "edges: None is no edge kind.*attention"),
+        ({"edges": 5}, "edges: 5 is no edge kind.*attention"),
+        ({"edges": [["attention"]]}, r"edges: unknown edge kind \['attention'\]"),
         ({"heads": "middle"}, "heads: 'middle'"),
         ({"edges": ["alti", "attention"], "heads": "mean"}, "heads: alti"),
         ({"hybrid": "maybe"}, "hybrid: 'maybe'"),
         ({"device": "nowhere"}, "device: 'nowhere'"),
         ({"generate": "yes"}, "generate: 'yes'"),
+        ({"generate": True}, "generate: True is neither"),
+        ({"generate": 0}, "generate: 0 new tokens; it must be at least 1"),
+        ({"generate": -1}, "generate: -1 new tokens; it must be at least 1"),
+        ({"generate": {"max_new_tokens": 0}}, "generate: 0 new tokens; it must be at least 1"),
         ({"generate": 3}, "generate: BertModel cannot write"),
     ],
 )
