@@ -72,7 +72,18 @@ class Store:
     def make(self, *folders: str) -> None:
         """Make the folder and these folders in it."""
         for folder in ("", *folders):
-            self._attempt("made", folder, partial(self.fs.makedirs, self.at(folder), exist_ok=True))
+            try:
+                self._attempt(
+                    "made",
+                    folder,
+                    partial(self.fs.makedirs, self.at(folder), exist_ok=True),
+                    (FileExistsError,),
+                )
+            except FileExistsError:
+                where = posixpath.join(self.address, folder) if folder else self.address
+                raise FlowgraphError(
+                    f"out: {where!r} is a file; a run writes to a folder, so pass another path"
+                ) from None
 
     def names(self, folder: str) -> list[str]:
         """Names of the finished files in ``folder``, sorted; none where there is no such folder."""
@@ -158,8 +169,12 @@ class Store:
             raise self._trouble(done, path, error) from error
 
     def _trouble(self, done: str, path: str, error: OSError) -> FlowgraphError:
-        where = posixpath.join(self.address, path)
+        where = posixpath.join(self.address, path) if path else self.address
         reason = error.strerror or str(error) or type(error).__name__
+        if done == "made":  # there may be no shards yet
+            return FlowgraphError(
+                f"out: {where!r} cannot be made: {reason}; pass a folder that can be written to"
+            )
         return FlowgraphError(
             f"out: {where!r} cannot be {done}: {reason}; finished shards are intact: see to the cause and run the same "
             "command again"

@@ -526,8 +526,17 @@ def test_a_full_disk_leaves_finished_shards(corpus, unbroken, model, tmp_path, m
 
 def test_a_folder_that_cannot_be_made(corpus, model, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FlowgraphError, match=r"out: .* cannot be made"):
+    with pytest.raises(
+        FlowgraphError, match=r"out: .* cannot be made: [^;]*; pass a folder that can be written"
+    ):
         run(corpus, tmp_path / "file" / "out", model)
+
+
+def test_a_file_in_place_of_the_folder(corpus, model, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(FlowgraphError, match=r"^out: '[^']*/file' is a file; .*pass another path$"):
+        run(corpus, tmp_path / "file", model)
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_a_model_that_is_none(corpus, tmp_path):
