@@ -102,7 +102,8 @@ def _one_matrix(array: Any, head: int | None, kind: str) -> np.ndarray:
         return array
     if head is None:
         raise FlowgraphError(
-            f"head: the trace of {kind!r} keeps its {array.shape[1]} heads; say which one, 0 to {array.shape[1] - 1}"
+            f"head: the trace of {kind!r} keeps its {array.shape[1]} heads; pass head=, one from 0 to "
+            f"{array.shape[1] - 1}, or trace with heads='all' to join them"
         )
     if isinstance(head, bool) or not isinstance(head, (int, np.integer)) or not 0 <= head < array.shape[1]:
         raise FlowgraphError(

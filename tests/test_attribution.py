@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import flowgraph as fg
-from flowgraph import Attribution, FlowgraphError, LayeredGraph
+from flowgraph import Attribution, FlowgraphError, FlowgraphWarning, LayeredGraph
 from flowgraph.attribution import METHODS
 from flowgraph.axes import pair_of_nodes
 from flowgraph.graph import Block, Level
+from tests.models import HYBRIDS, model_inputs, tiny
 
 TEXT = "The unhappiest cat sat on the mat."
 
@@ -455,6 +456,16 @@ def test_each_head_is_refused_with_a_remedy_that_works(embedded):
     with pytest.raises(FlowgraphError, match=r"^heads: .*pass one head, such as heads=3"):
         fg.attribute(*embedded, TEXT, heads="each")
     assert fg.attribute(*embedded, TEXT, method="rollout", heads=3).meta["heads"] == 3
+
+
+def test_layers_without_attention_can_be_passed_over():
+    model, _ = tiny(sorted(HYBRIDS)[0])
+    inputs = model_inputs(sorted(HYBRIDS)[0])
+    with pytest.raises(FlowgraphError, match="hybrid='skip'"):
+        fg.attribute(model, None, inputs, method="rollout")
+    with pytest.warns(FlowgraphWarning, match="layers 1, 3 have no attention"):
+        found = fg.attribute(model, None, inputs, method="rollout", hybrid="skip")
+    assert found.level == 2
 
 
 def test_raw_has_a_residual_where_it_is_asked_for(embedded):

@@ -58,7 +58,7 @@ def batch_limit(one: int, limit: int, tokens: int, most: int = 32) -> int:
     if one > limit:
         raise FlowgraphError(
             f"max_memory: {tokens} tokens take about {human(one)}, more than the limit of {human(limit)}; "
-            "shorten the text (truncate=True), ask for fewer kinds, or pass a larger max_memory"
+            "shorten the text (truncate=True), ask for fewer kinds, or pass a larger max_memory="
         )
     return max(1, min(most, limit // one))
 

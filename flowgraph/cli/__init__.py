@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 import click
 
-from flowgraph.cli._options import debug_option
+from flowgraph.cli._options import debug_option, with_options
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 
 COMMANDS = {
@@ -77,6 +77,7 @@ def main() -> NoReturn:
 def execute(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; never raises for bad input."""
     state: dict[str, Any] = {"debug": False}
+    context: click.Context | None = None
     try:
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):  # a token the encoding lacks is no reason to fail
@@ -101,13 +102,19 @@ def execute(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         return _fail(f"error: {error.format_message()}{_hint(error)}", 2, state)
     except FlowgraphError as error:
-        return _fail(f"error: {error}", 2, state)
+        return _fail(f"error: {with_options(str(error), _invoked(context))}", 2, state)
     except OSError as error:
         return _fail(f"error: {error}", 2, state)
     except Exception as error:
         where = "" if state["debug"] else "; --debug shows where"
         return _fail(f"error: {type(error).__name__}: {error} (a fault of flowgraph's own{where})", 1, state)
     return 0
+
+
+def _invoked(context: click.Context | None) -> click.Command | None:
+    """The command that was run, if it came to that."""
+    name = context.invoked_subcommand if context is not None else None
+    return None if context is None or name is None else group.get_command(context, name)
 
 
 def _fail(message: str, code: int, state: dict[str, Any]) -> int:

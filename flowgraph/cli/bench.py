@@ -231,7 +231,7 @@ def _read(files: tuple[str, ...]) -> tuple[dict[str, LayeredGraph], dict[str, st
 def _traced(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
     model = model_or_embedded(options["model"])
     kinds = [part.strip() for part in options["edges"].split(",") if part.strip()]
-    names = ("heads", "residual", "negative", "generate", "truncate", "device")
+    names = ("heads", "residual", "negative", "generate", "truncate", "device", "max_memory", "hybrid")
     graphs: dict[str, LayeredGraph] = {}
     families: dict[str, str] = {}
     for number, text in enumerate(_texts(options), 1):

@@ -16,6 +16,7 @@ import pytest
 
 import flowgraph as fg
 from flowgraph import cli
+from flowgraph.cli._options import with_options
 from flowgraph.embedded import SENTENCE
 
 pytestmark = pytest.mark.usefixtures("embedded")
@@ -287,7 +288,11 @@ ATTRIBUTE = ("attribute", TEXT)
         (("attribute", ""), "error: text: "),
         (("attribute", "   "), "error: text: "),
         (("attribute",), "error: Missing argument 'TEXT'."),
-        (("attribute", "word " * 600), "512"),
+        (("attribute", "word " * 600), "512; shorten the text or pass --truncate\n"),
+        (
+            (*ATTRIBUTE, "--max-memory", "1"),
+            "shorten the text (--truncate), ask for fewer kinds, or pass a larger --max",
+        ),
         ((*ATTRIBUTE, "--solver", "magic"), "error: solver: unknown solver 'magic'; choose one of igraph"),
         ((*ATTRIBUTE, "--edges", "weights"), "error: edges: unknown edge kind 'weights'; choose one of alti"),
         ((*ATTRIBUTE, "--level", "7"), "error: level: 7 is not a layer of this graph, which has 6"),
@@ -303,7 +308,7 @@ ATTRIBUTE = ("attribute", TEXT)
         ((*ATTRIBUTE, "--method", "flux"), "'flux' is not one of 'raw', 'rollout', 'flow'"),
         (
             (*ATTRIBUTE, "--method", "raw", "--normalize", "row"),
-            "error: normalize: 'row' is for method='flow'",
+            "error: normalize: 'row' is for --method flow alone",
         ),
         ((*ATTRIBUTE, "--device", "nowhere"), "error: device: "),
         ((*ATTRIBUTE, "--time-limit", "-1"), "error: time_limit: "),
@@ -332,6 +337,21 @@ def test_bad_input_is_one_clear_line(flowgraph, tmp_path, monkeypatch, arguments
     assert err.count("\n") == 1
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("pass truncate=True", "pass --truncate"),
+        ("a larger max_memory=", "a larger --max-memory"),
+        ("time_limit: -1 is no time", "time_limit: -1 is no time"),
+        ("pass hybrid='skip' to go on", "pass --hybrid skip to go on"),
+        ("pass targets=3, or", "pass --target 3, or"),
+        ("output_attentions=True, time_limit=None", "output_attentions=True, time_limit=None"),
+    ],
+)
+def test_errors_name_options(message, said):
+    assert with_options(message, cli.group.get_command(click.Context(cli.group), "attribute")) == said
 
 
 def test_a_folder_without_a_model_is_named(flowgraph, tmp_path):
