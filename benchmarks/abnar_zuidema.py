@@ -44,24 +44,32 @@ RULES = {"all": "CLS counted", "content": "without CLS"}
 
 def trained(seed: int, data: Any, recipe: Any, folder: Path | None, **size: int) -> tuple[Any, Any]:
     """Model and tokenizer of one seed, trained now or read from ``folder``, where a trained one is left."""
+    place = folder / f"seed{seed}" if folder is not None else None
+    if place is None:
+        return _train(seed, data, recipe, **size)
+    if (place / "config.json").is_file():
+        print(f"seed {seed}: read from {place.name}")
+    else:
+        for part in _train(seed, data, recipe, **size):
+            part.save_pretrained(place)
+    from transformers import AutoTokenizer
+
+    from benchmarks import _verb_number as task
+
+    # read back even when trained now: the log of finished items goes by the model's name
+    return task.VerbNumber.from_pretrained(place).eval(), AutoTokenizer.from_pretrained(place)
+
+
+def _train(seed: int, data: Any, recipe: Any, **size: int) -> tuple[Any, Any]:
     import torch
 
     from benchmarks import _verb_number as task
 
-    place = folder / f"seed{seed}" if folder is not None else None
-    if place is not None and (place / "config.json").is_file():
-        from transformers import AutoTokenizer
-
-        print(f"seed {seed}: read from {place.name}")
-        return task.VerbNumber.from_pretrained(place).eval(), AutoTokenizer.from_pretrained(place)
     tokenizer = task.make_tokenizer(data.natural + data.attracted)
     torch.manual_seed(seed)
     model = task.make_model(len(tokenizer), recipe.dropout, **size)
     print(f"seed {seed}: training, {recipe}")
     task.train(model, tokenizer, data, recipe, seed)
-    if place is not None:
-        model.save_pretrained(place)
-        tokenizer.save_pretrained(place)
     return model.eval(), tokenizer
 
 
@@ -100,7 +108,8 @@ def run(
     data = task.split(folder, items, seed=0, most=most)
     print(
         f"training items: {len(data.natural)} natural, {len(data.attracted)} with attractors; "
-        f"held out: {len(data.held_out)} natural, {len(data.held_out_attracted)} with attractors"
+        f"held out: {len(data.held_out)} natural, {len(data.held_out_attracted)} with attractors; "
+        f"median of the natural: {np.median([len(item.text.split()) for item in data.held_out]):g} words"
     )
     evaluations = []
     for seed in seeds:
