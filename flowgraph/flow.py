@@ -253,6 +253,7 @@ def _verify_sample(
 
 def _check_options(graph: LayeredGraph, solver: str, normalize: Any, time_limit: Any) -> None:
     graph.require_unsigned("attention flow")
+    _check_sums(graph)
     if normalize not in NORMALIZATIONS:
         raise FlowgraphError(
             f"normalize: unknown rule {normalize!r}; choose None, 'row' or 'receptive-field'"
@@ -260,6 +261,15 @@ def _check_options(graph: LayeredGraph, solver: str, normalize: Any, time_limit:
     _check_time_limit(time_limit)
     if solver != "auto":
         solvers.get(solver)
+
+
+def _check_sums(graph: LayeredGraph) -> None:
+    with np.errstate(over="ignore"):
+        total = sum(float(block.capacity.sum()) for block in graph.blocks)
+    if not np.isfinite(total):
+        raise FlowgraphError(
+            "graph: capacities so large that their sums overflow; divide them by a number of their size"
+        )
 
 
 def _check_time_limit(time_limit: Any) -> None:

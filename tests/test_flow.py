@@ -131,6 +131,13 @@ def test_signed_graphs_are_refused():
         fg.joint_flow(signed, (1, 0))
 
 
+def test_sums_that_overflow_are_refused():
+    block = fg.Block(1, 0, np.full((3, 3), 1e308))
+    graph = fg.LayeredGraph([fg.Level("a", 3, tuple("abc")), fg.Level("b", 3, tuple("abc"))], [block])
+    with pytest.raises(FlowgraphError, match="sums overflow"):
+        fg.attention_flow(graph)
+
+
 def test_bottleneck_lists_the_cut_with_tokens(graph):
     edges = fg.bottleneck(graph, (4, 2), (0, 5))
     assert sum(edge.capacity for edge in edges) == pytest.approx(fg.max_flow(graph, (4, 2), (0, 5)).value)

@@ -96,7 +96,6 @@ def test_a_row_of_zeros_holds_the_residual_alone():
         ([np.eye(3), np.eye(4)], "layer 2 has shape (4, 4), layer 1 (3, 3)"),
         ([[[0.5, np.nan], [0.0, 1.0]]], "1 entries are not finite, the first nan at (0, 0, 1)"),
         ([[[0.5, np.inf], [0.0, 1.0]]], "not finite"),
-        ([[[0.5, 1e305], [0.0, 1.0]]], "1 entries are above 1e300 in size, the first 1e+305 at (0, 0, 1)"),
         ([[[1.5, -0.5], [0.0, 1.0]]], "1 negative entries, the first -0.5 at (0, 0, 1)"),
         ([[["a", "b"], ["c", "d"]]], "not a matrix of real numbers"),
         ([[[1j, 0], [0, 1]]], "not a matrix of real numbers"),
