@@ -43,6 +43,8 @@ class Block:
 
 
 BLOCKS = [Block(m["language"], m["body"], m["mark"]) for m in _BLOCK.finditer(README)]
+PRINTED = {"printed by: flowgraph demo"}
+"""Marks of blocks that show what a command printed; each has its test."""
 SHELL = [block.body for block in BLOCKS if block.language == "bash" and block.runs]
 
 
@@ -57,6 +59,9 @@ def environment() -> dict[str, str]:
 def test_every_block_is_run_or_says_why_not():
     assert README.count("```") == 2 * len(BLOCKS)
     for block in BLOCKS:
+        if block.language == "text":
+            assert block.mark in PRINTED, block
+            continue
         assert block.language in ("bash", "python"), block
         assert block.mark is None or re.match(r"ci: (install|test)$|not run here: \w", block.mark), block.mark
 
@@ -95,6 +100,26 @@ def test_every_command_runs(block, folder):
     run(["bash", "-euo", "pipefail", "-c", block], folder)
     wanted = re.findall(r"--out (\S+)", block)
     assert [name for name in wanted if not (folder / name).exists()] == []
+
+
+def table_rows(text: str) -> list[tuple[str, list[float]]]:
+    """Input token and scores of each line of a printed table, the bars left out."""
+    lines = re.findall(r"^ *\d+ +(\S+) +(.*\d.*)$", text, re.M)
+    return [(token, [float(score) for score in re.findall(r"\d\.\d{4}", rest)]) for token, rest in lines]
+
+
+@pytest.mark.usefixtures("embedded")
+def test_the_demo_prints_what_the_readme_shows(tmp_path):
+    (block,) = [b for b in BLOCKS if b.language == "text"]
+    done = subprocess.run(
+        ["flowgraph", "demo"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=250
+    )
+    printed = table_rows(done.stdout)
+    shown = table_rows(block.body)
+    assert len(shown) >= 5
+    for token, scores in shown:
+        # the last digits are the machine's
+        assert any(token == t and scores == pytest.approx(s, abs=2e-3) for t, s in printed), (token, scores)
 
 
 @pytest.mark.usefixtures("embedded")
