@@ -5,6 +5,11 @@ A message names the argument, what was wrong with it (with its numbers), and wha
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+_ARGUMENT = re.compile(r"\b([a-z_]+)=(True\b|'[^']*'|-?\d[\d.]*)?(?![\w'(\[{])")
+
 
 class FlowgraphError(ValueError):
     """Base of all errors raised by flowgraph; the command line prints it as one line and exits with 2."""
@@ -31,3 +36,18 @@ def missing_dependency(library: str, extra: str, purpose: str) -> MissingDepende
     return MissingDependencyError(
         f"{purpose} needs {library}, which is not installed: pip install 'attention-flowgraph[{extra}]'"
     )
+
+
+def in_options(message: str, options: Mapping[str, str]) -> str:
+    """``message`` with the arguments of the library in it, ``truncate=True``, as the options a command has for them.
+
+    ``options`` maps an argument's name to the option's; arguments without one stay as they are.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        name, value = found.groups()
+        if name not in options:
+            return found[0]
+        return options[name] if value in (None, "True") else f"{options[name]} {value.strip(chr(39))}"
+
+    return _ARGUMENT.sub(replaced, message)

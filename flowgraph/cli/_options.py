@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from flowgraph.errors import in_options
 
 if TYPE_CHECKING:
     from flowgraph.graph import LayeredGraph
@@ -16,22 +17,14 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-_ARGUMENT = re.compile(r"\b([a-z_]+)=(True\b|'[^']*'|-?\d[\d.]*)?(?![\w'(\[{])")
-
-
 def with_options(message: str, command: click.Command | None) -> str:
-    """``message`` with the arguments of the library in it, ``truncate=True``, as options of ``command``."""
+    """``message`` with the arguments of the library in it as options of ``command``."""
     if command is None:
         return message
-    options = {p.name: max(p.opts, key=len) for p in command.params if isinstance(p, click.Option)}
-
-    def replaced(found: re.Match[str]) -> str:
-        name, value = found.groups()
-        if name not in options:
-            return found[0]
-        return options[name] if value in (None, "True") else f"{options[name]} {value.strip(chr(39))}"
-
-    return _ARGUMENT.sub(replaced, message)
+    return in_options(
+        message,
+        {p.name: max(p.opts, key=len) for p in command.params if isinstance(p, click.Option) and p.name},
+    )
 
 
 def debug_option(function: F) -> F:
@@ -105,6 +98,15 @@ text_argument: Callable[[F], F] = _stack(
 )
 
 
+hybrid_option: Callable[[F], F] = click.option(
+    "--hybrid",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    show_default=True,
+    help="What to do with layers without attention: refuse the model, or pass over them.",
+)
+
+
 def _graph_options(edges_help: str, heads: click.ParamType, heads_help: str) -> Callable[[F], F]:
     """The options that say what graph is made of a text."""
     return _stack(
@@ -135,13 +137,7 @@ def _graph_options(edges_help: str, heads: click.ParamType, heads_help: str) -> 
         click.option("--truncate", is_flag=True, help="Cut a text that is longer than the model takes."),
         click.option("--device", metavar="DEVICE", help="Where to run the model, such as cpu or cuda."),
         click.option("--max-memory", metavar="SIZE", help="Most a forward pass may take, such as 4GB."),
-        click.option(
-            "--hybrid",
-            type=click.Choice(["error", "skip"]),
-            default="error",
-            show_default=True,
-            help="What to do with layers without attention: refuse the model, or pass over them.",
-        ),
+        hybrid_option,
     )
 
 

@@ -12,6 +12,7 @@ from flowgraph.cli._options import (
     RESIDUAL,
     debug_option,
     format_option,
+    hybrid_option,
     model_or_embedded,
     parse_target,
 )
@@ -129,6 +130,7 @@ def _pair(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     "--batch", type=click.IntRange(min=1), default=32, show_default=True, help="Texts in a forward pass."
 )
 @click.option("--max-memory", metavar="SIZE", help="Most a forward pass may take, such as 4GB.")
+@hybrid_option
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),

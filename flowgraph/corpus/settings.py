@@ -59,6 +59,8 @@ class Settings:
     batch: int = 32
     """Texts in a forward pass, at most."""
     max_memory: str | int | None = None
+    hybrid: str = "error"
+    """``skip``: layers without attention are passed over."""
 
     def checked(self) -> Settings:
         """The same with names normalised; FlowgraphError for what cannot be."""
@@ -67,6 +69,7 @@ class Settings:
         check_residual(None if self.residual == "auto" else self.residual)
         _check_choice("negative", self.negative, SIGN_RULES)
         _check_choice("normalize", self.normalize, NORMALIZATIONS)
+        _check_choice("hybrid", self.hybrid, ("error", "skip"))
         _check_choice("dtype", self.dtype, (None, *DTYPES))
         methods = _checked_names("method", self.methods, list(METHODS))
         if self.normalize is not None and "flow" not in methods:

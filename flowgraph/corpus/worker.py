@@ -10,7 +10,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,13 @@ from flowgraph.corpus.settings import Settings
 from flowgraph.corpus.shards import Rows, ShardWriter
 from flowgraph.corpus.store import Store
 from flowgraph.corpus.windows import Member, Task
-from flowgraph.errors import CertificateError, FlowgraphError, FlowgraphWarning, TimeLimitError
+from flowgraph.errors import (
+    CertificateError,
+    FlowgraphError,
+    FlowgraphWarning,
+    TimeLimitError,
+    in_options,
+)
 from flowgraph.graph import LayeredGraph
 from flowgraph.selection import resolve_levels
 
@@ -36,9 +42,13 @@ _EVERY_TEXT = (
     "normalize",
     "device",
     "tokenizer",
+    "hybrid",
     "out",
 )
 """Arguments whose errors are no single text's: the run ends with them."""
+
+_OPTIONS = {field.name: "--" + field.name.replace("_", "-") for field in fields(Settings)}
+"""What stands in ``errors`` is read by people who typed a command."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +180,7 @@ class Worker:
             heads=settings.heads,
             truncate=settings.truncate,
             max_memory=settings.max_memory,
+            hybrid=settings.hybrid,
         )
 
     def _explain(self, member: Member, traced: Any, share: float, sink: _Sink) -> None:
@@ -309,7 +320,7 @@ def form_batches(shaped: Sequence[tuple[Member, tuple[Any, ...]]], most: int) ->
 def _reason(error: Exception) -> str:
     text = re.sub(r"^text\[\d+\]", "text", " ".join(str(error).split()))
     if isinstance(error, FlowgraphError):
-        return text
+        return in_options(text, _OPTIONS)
     return f"{type(error).__name__}: {text}"
 
 

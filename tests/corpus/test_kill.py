@@ -104,14 +104,15 @@ def test_killed_at_random_moments(server, corpus, model, unbroken, tmp_path, see
     assert not list(out.rglob("*.part"))
 
 
-def test_ctrl_c_finishes_the_shard_and_says_how_to_go_on(corpus, model, unbroken, tmp_path):
-    """Two spawned workers, the terminal's Ctrl-C for all of them; then the same command."""
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_shard_and_says_how_to_go_on(corpus, model, unbroken, tmp_path, sent, code):
+    """Two spawned workers, the terminal's Ctrl-C (or a scheduler's signal) for all; then the same command."""
     out = tmp_path / "out"
     process = _start(command(corpus, out, model, "--workers", "2", "--format", "json"))
     _wait_for_shards(out, 1)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, sent)
     output, complaint = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "finishing the windows under way" in complaint
     assert "the same command goes on from here" in complaint
     assert "Traceback" not in complaint

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 
 import pytest
@@ -15,6 +17,7 @@ from flowgraph.corpus.run import StoppedError
 from flowgraph.corpus.schema import DATA, ERRORS
 from flowgraph.corpus.settings import Settings
 from tests.corpus.corpora import SETTINGS, errors, rows, run, shards, texts, write_jsonl, write_lines
+from tests.models import tiny
 
 COUNT = 30
 
@@ -382,7 +385,7 @@ def test_bad_records_stop_nothing(model, tmp_path):
     for line, reason in {
         2: "broken JSON",
         3: "empty",
-        4: "text: 102 tokens, but the model reads at most 64",
+        4: "text: 102 tokens, but the model reads at most 64; shorten the text or pass --truncate",
         6: "invalid UTF-8",
         7: "not text",
     }.items():
@@ -398,6 +401,21 @@ def test_truncate_cuts_and_says_so(model, tmp_path):
     summary = run(source, tmp_path / "out", model, settings=Settings(methods=("rollout",), truncate=True))
     assert (summary.computed, summary.warnings) == (1, {"text": 1})
     assert len(rows(tmp_path / "out")[0]["tokens"]) == 64
+
+
+def test_a_hybrid_model_is_refused_or_its_layers_passed_over(tmp_path):
+    folder = tmp_path / "jamba"
+    for part in tiny("jamba"):
+        part.save_pretrained(folder)
+    source = write_lines(tmp_path / "a.txt", ["the cat", "a dog sat"])
+    with pytest.raises(FlowgraphError, match="layers without attention"):
+        run(source, tmp_path / "refused", folder, settings=Settings(methods=("rollout",)))
+    settings = Settings(methods=("rollout",), hybrid="skip")
+    summary = run(source, tmp_path / "out", folder, settings=settings)
+    assert (summary.computed, summary.failed) == (2, 0)
+    assert "hybrid='skip'" in summary.warnings
+    with pytest.raises(FlowgraphError, match="hybrid skip, now error"):
+        run(source, tmp_path / "out", folder, settings=Settings(methods=("rollout",)))
 
 
 def test_a_forward_pass_that_would_not_fit_is_refused_before_it_starts(model, tmp_path):
@@ -501,21 +519,21 @@ def test_a_second_run_is_refused(corpus, model, tmp_path):
     assert messages
 
 
-def test_a_full_disk_leaves_finished_shards(corpus, unbroken, model, tmp_path, monkeypatch):
-    import errno
-    import os
-
+@pytest.mark.parametrize("cause", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_full_or_forbidden_disk_leaves_finished_shards(
+    corpus, unbroken, model, tmp_path, monkeypatch, cause
+):
     out = tmp_path / "out"
     partial_run(corpus, out, model, 2)
     finished = shards(out)
 
     def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(cause, os.strerror(cause))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(
-            FlowgraphError, match="cannot be written: No space left on device; finished shards are intact"
+            FlowgraphError, match=f"cannot be written: {os.strerror(cause)}; finished shards are intact"
         ):
             run(corpus, out, model)
     assert shards(out) == finished
