@@ -1,43 +1,34 @@
-"""A solver of your own beside the others: the class below is all it takes.
+"""A solver of your own beside the others: one function from edges to the flow on each of them.
 
 Run this file for a picture, or let the command line run it, on any graphs::
 
     python examples/own_solver.py own.png
     flowgraph bench --load examples/own_solver.py --sizes 6x16 --solver boykov-kolmogorov,igraph
+
+To convert a graph once for many pairs, register an object with ``prepare(graph)`` instead; ``flowgraph.solvers.base``
+says what it returns.
 """
 
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 
 import networkx as nx
-import numpy as np
-from networkx.algorithms.flow import boykov_kolmogorov
 
 import flowgraph as fg
 
 
-class BoykovKolmogorov:
-    def prepare(self, graph):
-        network = graph.to_networkx()  # nodes (level, position), edges with their capacity
-
-        def solve(source, sink, *, time_limit=None):
-            value, flow = nx.maximum_flow(network, source, sink, flow_func=boykov_kolmogorov)
-            cut_value, (above, _) = nx.minimum_cut(network, source, sink, flow_func=boykov_kolmogorov)
-            edge_flow = tuple(np.zeros(block.capacity.shape) for block in graph.blocks)
-            for block, array in zip(graph.blocks, edge_flow, strict=True):
-                for i, j in zip(*np.nonzero(block.capacity), strict=True):
-                    array[i, j] = flow[block.upper, i][block.lower, j]
-            cut = tuple(
-                np.array([(k, p) in above for p in range(v.size)]) for k, v in enumerate(graph.levels)
-            )
-            return fg.FlowResult(value, edge_flow, cut, cut_value, "boykov-kolmogorov", source, sink)
-
-        return SimpleNamespace(solve=solve)
+def solve(edges, source, sink):
+    """Flow on each edge; ``source`` and ``sink`` are nodes as numbered in ``edges``."""
+    ends = list(zip(edges["source"], edges["target"], strict=True))
+    network = nx.DiGraph()
+    for (tail, head), capacity in zip(ends, edges["capacity"], strict=True):
+        network.add_edge(tail, head, capacity=capacity)
+    _, flow = nx.maximum_flow(network, source, sink, flow_func=nx.algorithms.flow.boykov_kolmogorov)
+    return [flow[tail][head] for tail, head in ends]
 
 
-fg.solvers.register("boykov-kolmogorov", BoykovKolmogorov())
+fg.solvers.register("boykov-kolmogorov", solve)
 
 
 def main(path: str = "own_solver.png") -> None:

@@ -139,19 +139,32 @@ def max_flow(
 ) -> FlowResult:
     """The maximum flow of one pair, with its edge flows and its minimum cut.
 
-    ``source`` and ``sink``: ``(index into graph.levels, position)``, the source above the sink. The result is
-    checked by :func:`flowgraph.check_flow`.
+    ``source`` and ``sink``: ``(index into graph.levels, position)``, the source above the sink. The result of any
+    solver is checked by :func:`flowgraph.check_flow`, which raises :class:`~flowgraph.errors.CertificateError`.
     """
     graph.require_unsigned("maximum flow")
     upper, lower = check_pair(graph, source, sink)
     _check_time_limit(time_limit)
     name = choose_single(graph) if solver == "auto" else solver
     result = solvers.get(name).prepare(graph).solve(upper, lower, time_limit=time_limit)
+    _check_answer(graph, result, (upper, lower), name)
     if solver == "auto":
         result.stats["chosen"] = (
             f"{name}: the fastest installed solver for one pair of {graph.num_edges} edges"
         )
     return result
+
+
+def _check_answer(graph: LayeredGraph, result: FlowResult, pair: tuple[Node, Node], name: str) -> None:
+    """No solver is taken at its word, least of all one that a user registered."""
+    try:
+        check_flow(graph, result)
+        if (result.source, result.sink) != pair:
+            raise CertificateError(
+                f"answered {result.source} to {result.sink}, asked for {pair[0]} to {pair[1]}"
+            )
+    except CertificateError as error:
+        raise CertificateError(f"solver: {name!r} gave no maximum flow: {error}; use another") from None
 
 
 def choose_single(graph: LayeredGraph) -> str:

@@ -262,6 +262,17 @@ class LayeredGraph:
             "capacity": _concat(capacities, np.float64),
         }
 
+    def by_block(self, edge_values: np.ndarray) -> list[np.ndarray]:
+        """One value an edge, in the order of :meth:`edges`, as one array a block, shaped as its capacities."""
+        result, start = [], 0
+        for block in self.blocks:
+            values, there = np.zeros(block.capacity.shape), block.capacity != 0
+            count = int(np.count_nonzero(there))
+            values[there] = edge_values[start : start + count]
+            start += count
+            result.append(values)
+        return result
+
     def to_networkx(self) -> networkx.DiGraph:
         """A ``networkx.DiGraph`` with nodes ``(level, position)`` and the edge attribute ``capacity``."""
         import networkx as nx

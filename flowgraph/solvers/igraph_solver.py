@@ -36,17 +36,11 @@ class PreparedIgraph:
         graph.require_unsigned("igraph")
         self._graph = graph
         self._offsets = graph.offsets.tolist()
-        self._places = [np.nonzero(b.capacity) for b in graph.blocks]
-        ends = [
-            np.column_stack([rows + self._offsets[b.upper], columns + self._offsets[b.lower]])
-            for b, (rows, columns) in zip(graph.blocks, self._places, strict=True)
-        ]
-        capacities = [b.capacity[places] for b, places in zip(graph.blocks, self._places, strict=True)]
-        self._native = igraph.Graph(
-            n=graph.num_nodes, edges=np.concatenate(ends) if ends else [], directed=True
-        )
+        edges = graph.edges()
+        ends = np.column_stack([edges["source"], edges["target"]])
+        self._native = igraph.Graph(n=graph.num_nodes, edges=ends, directed=True)
         # igraph counts every edge as 1 where no capacity is named: always pass it
-        self._capacity: list[float] = np.concatenate(capacities).tolist() if capacities else []
+        self._capacity: list[float] = edges["capacity"].tolist()
 
     def solve(self, source: Node, sink: Node, *, time_limit: float | None = None) -> FlowResult:
         """Certified maximum flow; ``time_limit`` is looked at after igraph's call."""
@@ -54,7 +48,7 @@ class PreparedIgraph:
         deadline = Deadline(time_limit, f"igraph on {source} to {sink}")
         answer = self._native.maxflow(self._number(source), self._number(sink), self._capacity)
         deadline.check()
-        flow = self._by_block(np.asarray(answer.flow, dtype=np.float64))
+        flow = self._graph.by_block(np.asarray(answer.flow, dtype=np.float64))
         return certified(self._graph, source, sink, flow, "igraph", {"algorithm": "push-relabel"}, deadline)
 
     def values(
@@ -81,13 +75,3 @@ class PreparedIgraph:
 
     def _number(self, node: Node) -> int:
         return self._offsets[node[0]] + node[1]
-
-    def _by_block(self, edge_values: np.ndarray) -> list[np.ndarray]:
-        """One value an edge, in the order of the edges, as one array a block."""
-        result, start = [], 0
-        for block, places in zip(self._graph.blocks, self._places, strict=True):
-            values = np.zeros(block.capacity.shape)
-            values[places] = edge_values[start : start + len(places[0])]
-            start += len(places[0])
-            result.append(values)
-        return result

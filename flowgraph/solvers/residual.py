@@ -86,6 +86,16 @@ def certified(
     return result
 
 
+def as_given(
+    graph: LayeredGraph, source: Node, sink: Node, edge_flow: Sequence[np.ndarray], solver: str
+) -> FlowResult:
+    """``edge_flow`` (one array a block) and the cut its residual graph shows, nothing mended and nothing checked."""
+    paths = _widest_paths(graph, source, edge_flow)
+    cut = _best_cut(graph, source, sink, edge_flow, paths)
+    value = _value(graph, source, edge_flow)
+    return FlowResult(value, tuple(edge_flow), cut, cut_value(graph, cut), solver, source, sink)
+
+
 def repaired(
     graph: LayeredGraph, source: Node, sink: Node, edge_flow: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
