@@ -45,7 +45,7 @@ def test_right_and_certified(graph):
     for source, sink in all_pairs(graph):
         result = solver.prepare(graph).solve(source, sink)
         fg.check_flow(graph, result)
-        close(result.value, float(exact_value(graph, source, sink)))
+        assert close(result.value, exact_value(graph, source, sink))
 
 
 def test_on_a_graph_with_levels_beside_each_other():
