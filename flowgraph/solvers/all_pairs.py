@@ -142,6 +142,7 @@ class StackPairs(AllPairs):
             pairs.tighten(from_above[0][:, columns])
             pairs.tighten(bounds.meet(from_above, self._below))
             pairs.settle(pairs.upper <= 0, "no path")
+            self._settle_from_below(level, rows, pairs)
             if _hub_is_worth_it(level, pairs):
                 hub = find_hub(matrices, rows, columns, pairs.upper, pairs.slack)
                 if hub is not None:
@@ -149,6 +150,15 @@ class StackPairs(AllPairs):
             if pairs.any_open():
                 PairByPair(matrices, rows, columns, from_above, self._below, pairs, time_limit).run()
         return pairs.upper
+
+    def _settle_from_below(self, level: int, rows: np.ndarray, pairs: OpenPairs) -> None:
+        """What the exact flows of lower levels say, against the tightened bounds."""
+        if level - 1 in self._exact:
+            lower = np.zeros(pairs.open.shape)
+            if level - 2 in self._exact:
+                below = self._below[level - 3]
+                lower = bounds.climb_two(self._matrices[:level], rows, below, pairs.open)
+            pairs.settle_above(lower, "levels below")
 
 
 def _hub_is_worth_it(level: int, pairs: OpenPairs) -> bool:

@@ -92,3 +92,29 @@ def climb(matrix: np.ndarray, below: np.ndarray) -> np.ndarray:
         beyond = np.maximum(total - np.cumsum(rows, axis=1), 0.0)
         result[:, j] = np.minimum((beyond + below[order, j]).min(1), total[:, 0])
     return result
+
+
+def climb_two(
+    matrices: Sequence[np.ndarray], rows: np.ndarray, below: np.ndarray, pairs: np.ndarray
+) -> np.ndarray:
+    """Lower bounds of single pairs from the exact flows ``below = F_{l-2}`` (T, C), two levels down.
+
+    ``pairs`` (R, C) bool chooses them; others get 0. ``matrices[-1][rows]`` are rows of ``M[l]``. With
+    ``rho_{l-2}(S) >= max over q in S of F_{l-2}(q, j)`` as in :func:`climb`, the flow from a set S of nodes of
+    level l - 1 is ``rho_{l-1}(S) >= min over r of [ f_r + c_r(S) ]``: f_r the r-th least flow below, ``c_r(k)`` the
+    capacity from node k to nodes with a larger one. Each c_r adds up over S, so that
+    ``F_l(i, j) >= min over r of [ f_r + sum over k of min(M_l[i, k], c_r(k)) ]``. It sees what single flows of
+    level l - 1 do not: nodes that are held by their own rows, and together pass on more than any one of them.
+    """
+    top, middle = matrices[-1][rows], matrices[-2]
+    result = np.zeros(pairs.shape)
+    for j in np.flatnonzero(pairs.any(0)):
+        order = np.argsort(below[:, j], kind="stable")
+        ranked = middle[:, order]
+        # row r: capacity towards nodes ranked r or later; row T, with no node left, is 0
+        beyond = np.zeros((len(order) + 1, len(middle)))
+        beyond[:-1] = np.cumsum(ranked[:, ::-1], axis=1)[:, ::-1].T
+        least = np.concatenate([[0.0], below[order, j]])
+        for i in np.flatnonzero(pairs[:, j]):
+            result[i, j] = (np.minimum(top[i], beyond).sum(1) + least).min()
+    return result

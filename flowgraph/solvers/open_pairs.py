@@ -18,6 +18,7 @@ class OpenPairs:
 
     def __init__(self, upper: np.ndarray, counter: Counter[str], progress: Progress | None) -> None:
         self.upper = upper.copy()
+        self._lower = np.zeros_like(self.upper)
         self.open = np.ones(upper.shape, dtype=bool)
         self._counter, self._progress = counter, progress
 
@@ -37,8 +38,9 @@ class OpenPairs:
         self._count(step, int(newly.sum()))
 
     def settle_above(self, lower: np.ndarray, step: str) -> None:
-        """Settle the pairs whose lower bound meets the upper one."""
-        self.settle(lower >= self.upper - self.slack, step)
+        """Settle the pairs whose lower bound, this one or an earlier one, meets the upper one."""
+        np.maximum(self._lower, lower, out=self._lower)
+        self.settle(self._lower >= self.upper - self.slack, step)
 
     def meets(self, row: int, column: int, flow: float, step: str) -> bool:
         """Settle one pair if a feasible ``flow`` meets its bound."""

@@ -13,6 +13,7 @@ import flowgraph as fg
 from flowgraph.flow import flow_matrix
 from flowgraph.solvers import all_pairs, bounds, exact, hub, sparse
 from flowgraph.solvers.many import pair_values
+from tests.helpers import stack
 
 INSTANCES = os.environ.get("FLOWGRAPH_INSTANCES")
 needs_instances = pytest.mark.skipif(INSTANCES is None, reason="FLOWGRAPH_INSTANCES is not set")
@@ -156,6 +157,34 @@ def test_bounds_are_bounds(seed):
     assert (above[0] >= flows[-1] - 1e-12).all()
     assert (bounds.meet(above, below) >= flows[-1] - 1e-12).all()
     assert (bounds.climb(matrices[-1], flows[-2]) <= flows[-1] + 1e-12).all()
+    chosen = draw.random((7, 7)) < 0.7
+    two = bounds.climb_two(matrices, everything, flows[-3], chosen)
+    assert (two <= flows[-1] + 1e-12).all()
+    assert (two[~chosen] == 0).all()
+    # the terms of its minimum are cuts by thresholds of the flows below, so a naive minimum over them is it
+    assert two[chosen] == pytest.approx(naive_climb_two(matrices, flows[-3])[chosen], abs=1e-12)
+
+
+def naive_climb_two(matrices, below):
+    """The formula of ``climb_two``, one pair and one threshold at a time."""
+    result = np.empty(below.shape)
+    for i, j in np.ndindex(below.shape):
+        terms = []
+        for held in [-1.0, *below[:, j]]:  # nodes with a flow of at most this lie on the source side
+            free = below[:, j] > held
+            onward = [min(a, row[free].sum()) for a, row in zip(matrices[-1][i], matrices[-2], strict=True)]
+            terms.append(max(held, 0.0) + sum(onward))
+        result[i, j] = min(terms)
+    return result
+
+
+def test_two_levels_down_see_what_one_does_not():
+    """Two nodes held by their own rows pass on together what neither does alone."""
+    matrices = [np.array([[1.0, 0.0], [1.0, 0.0]]), np.diag([0.5, 0.5]), np.full((2, 2), 0.5)]
+    rows, flows = np.arange(2), [by_igraph(stack(matrices), level)[:, :1] for level in (1, 2, 3)]
+    assert flows[2].tolist() == [[1.0], [1.0]]
+    assert bounds.climb(matrices[2], flows[1]).tolist() == [[0.5], [0.5]]
+    assert bounds.climb_two(matrices, rows, flows[0], np.ones((2, 1), bool)).tolist() == [[1.0], [1.0]]
 
 
 @pytest.mark.parametrize("middle_scale", [1.0, 0.3])
