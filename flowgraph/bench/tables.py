@@ -9,10 +9,7 @@ if TYPE_CHECKING:
 
     from flowgraph.bench.report import Entry, GraphReport, Measurement, Report
 
-_TASKS = {"build": "build", "value": "one value", "flow": "one flow", "matrix": "whole matrix"}
-
-_NARROWEST = 7
-"""Characters that ``20.3 ms`` needs."""
+_TASKS = {"build": "build", "value": "one\nvalue", "flow": "one\nflow", "matrix": "whole\nmatrix"}
 
 
 def report_tables(report: Report) -> list[Table]:
@@ -40,8 +37,8 @@ def _graph_table(graph: GraphReport) -> Table:
         "verdict",
         *(_TASKS[task] for task in tasks),
         "off by",
-        "certificate",
-        "memory",
+        "proof",
+        "MB",
     ]
     table = _table(title, headings)
     for entry in sorted(graph.entries.values(), key=_speed):
@@ -51,7 +48,7 @@ def _graph_table(graph: GraphReport) -> Table:
             *(_time(entry.tasks[task]) for task in tasks),
             _number(entry.difference),
             entry.certificate,
-            "–" if entry.peak_bytes is None else f"{entry.peak_bytes / 1e6:.1f} MB",
+            "–" if entry.peak_bytes is None else f"{entry.peak_bytes / 1e6:.1f}",
         )
     return table
 
@@ -78,14 +75,11 @@ def _table(title: str, headings: list[str]) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for number, heading in enumerate(headings):
-        # a narrow terminal breaks lines, between a time and its spread where it can, and cuts nothing off
+        # all fits 80 columns, but for long names of solvers: those alone are folded
         table.add_column(
-            heading,
-            justify="left" if number < 2 else "right",
-            overflow="fold",
-            min_width=_NARROWEST if number else None,
+            heading, justify="left" if number < 2 else "right", overflow="fold", no_wrap=number > 0
         )
     return table
 
@@ -95,7 +89,7 @@ def _time(measured: Measurement) -> str:
     if measured.median is None:
         return {"not offered": "–", "ok": "–"}.get(measured.status, measured.status)
     low, high = measured.quartiles or (measured.median, measured.median)
-    return f"{_seconds(measured.median)} ±{50 * (high - low) / measured.median:.0f}%"
+    return f"{_seconds(measured.median)}\n±{50 * (high - low) / measured.median:.0f}%"
 
 
 def _seconds(value: float) -> str:
@@ -106,7 +100,7 @@ def _seconds(value: float) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1e}"
+    return "–" if value is None else f"{value:.0e}"
 
 
 def _settings_lines(report: Report) -> list[str]:
@@ -115,7 +109,8 @@ def _settings_lines(report: Report) -> list[str]:
         f"{settings['clock']} seconds, median ± half the distance of the quartiles, of up to {settings['repeats']} "
         f"repeats in turns, {settings['threads']} thread(s); one value, one flow: mean of {settings['pairs']} pairs; "
         f"timeout: {settings['time_limit']:g} s",
-        "off by: |value - certified| / max(1, certified) on certified pairs; inexact above 1e-9, wrong above 1e-6",
+        "off by: |value - certified| / max(1, certified) on certified pairs; inexact above 1e-9, wrong above 1e-6; "
+        "proof: whether flow and cut certify each other; MB: most memory used beyond the graph",
         f"{machine['processor']}, {machine['usable_cores']} of {machine['cores']} cores, "
         f"{machine['memory_bytes'] / 2**30:.0f} GB, load {machine['load_average'][0]:.1f}; "
         + ", ".join(f"{name} {version}" for name, version in report.versions.items()),
