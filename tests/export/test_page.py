@@ -15,7 +15,8 @@ import pytest
 import flowgraph as fg
 from flowgraph.attribution import attribute_graph
 from flowgraph.errors import FlowgraphError
-from flowgraph.export.page import page, read_subject
+from flowgraph.export.page import page
+from flowgraph.export.page.variants import read_subject
 from flowgraph.graph import Block, LayeredGraph, Level
 from flowgraph.solvers.base import FlowResult, check_flow
 
@@ -93,7 +94,7 @@ class View:
 
     def click(self, figure: str, x: float, y: float) -> None:
         self.tab.mouse.click(*self.place(figure, x, y))
-        self.tab.wait_for_timeout(350)  # a tap is told from the first half of a double tap by waiting
+        self.tab.wait_for_timeout(80)
 
     def drawn(self, renderer: str) -> int:
         """How many segments one layer of the graph shows."""
@@ -109,9 +110,9 @@ class View:
     def flow(self, graph: LayeredGraph, source: tuple[int, int], sink: tuple[int, int]) -> FlowResult:
         """The maximum flow and the cut that the page drew."""
         found = self.run(
-            """() => { const {state, data} = window.flowgraph, v = state.variant;
-                return {value: state.flow.value, flow: [...state.flow.flow], reached: [...state.flow.reached],
-                        source: [...v.source], target: [...v.target]}; }"""
+            """() => { const {flow, variant} = window.flowgraph.state;
+                return {value: flow.value, flow: [...flow.flow], reached: [...flow.reached],
+                        source: [...variant.net.from], target: [...variant.net.to]}; }"""
         )
         offsets = graph.offsets
         flows = [np.zeros(b.capacity.shape) for b in graph.blocks]
@@ -319,24 +320,27 @@ def test_light_and_dark(opened: Any) -> None:
     assert dark.run(axis) == "#1b1f24"
 
 
-def test_a_page_of_100_tokens_is_interactive_within_two_seconds(browser: Any, tmp_path: Path) -> None:
-    page(stack(100, layers=6), tmp_path / "view.html")
-    ready = "document.documentElement.dataset.ready === 'true' && performance.now()"
-    for _ in range(3):  # the best of three
-        context = browser.new_context(offline=True)
-        tab = context.new_page()
-        metrics = context.new_cdp_session(tab)
-        metrics.send("Performance.enable")
-        tab.goto((tmp_path / "view.html").as_uri())
-        seconds = tab.wait_for_function(ready, polling=20).json_value() / 1000
-        used = {m["name"]: m["value"] for m in metrics.send("Performance.getMetrics")["metrics"]}[
-            "ProcessTime"
-        ]
-        context.close()
-        # on a machine that does other work the wall says nothing of the page, its processor time does
-        if min(seconds, used) < 2.0:
-            return
-    pytest.fail(f"not ready within 2 s: {seconds:.2f} s, {used:.2f} s of processor time")
+def seconds_until_it_answered(view: View, graph: LayeredGraph) -> float:
+    """From the start of loading until a hover and a click were answered, by the page's own clock."""
+    view.tab.mouse.move(*view.place("graph", 3, 20))
+    view.tab.wait_for_function("document.querySelector('#status').textContent.includes('comes from')")
+    for k, position in ((len(graph.levels) - 1, 40), (0, 30)):  # quick enough to be a double tap to Bokeh
+        view.tab.mouse.click(*view.place("graph", k, position))
+    view.tab.wait_for_function("(({target, input}) => target === 40 && input === 30)(window.flowgraph.state)")
+    return view.run("performance.now()") / 1000
+
+
+def test_a_page_of_100_tokens_is_interactive_within_two_seconds(opened: Any) -> None:
+    """Loaded, hovered over and clicked; the least of several loads, since other tests run beside this one."""
+    graph = stack(100, layers=6)
+    taken = []
+    while not taken or (min(taken) >= 2.0 and len(taken) < 10):
+        if taken:
+            view.context.close()  # one at a time: open pages go on working
+        view = opened(graph)
+        taken.append(seconds_until_it_answered(view, graph))
+    assert min(taken) < 2.0, taken
+    assert view.number("flow-value") == pytest.approx(fg.max_flow(graph, (6, 40), (0, 30)).value, abs=1e-9)
 
 
 def test_what_is_too_big_is_left_out_and_the_page_says_so(opened: Any) -> None:
@@ -345,7 +349,7 @@ def test_what_is_too_big_is_left_out_and_the_page_says_so(opened: Any) -> None:
     view = opened(graph, max_mb=0.5)
     html = page(graph, max_mb=0.5)
     assert len(html.encode()) - library < 500_000
-    kept = view.run("window.flowgraph.state.variant.capacity.length")
+    kept = view.run("window.flowgraph.state.variant.net.cap.length")
     assert 0 < kept < graph.num_edges
     said = " ".join(view.tab.locator("header .note").all_inner_texts())
     assert f"{graph.num_edges - kept} of {graph.num_edges} edges are left out" in said
@@ -359,7 +363,7 @@ def test_what_is_too_big_is_left_out_and_the_page_says_so(opened: Any) -> None:
 def test_nothing_is_left_out_within_the_budget(opened: Any) -> None:
     view = opened(stack(30))
     assert view.tab.locator("header .note").count() == 0
-    assert view.run("window.flowgraph.state.variant.capacity.length") == stack(30).num_edges
+    assert view.run("window.flowgraph.state.variant.net.cap.length") == stack(30).num_edges
 
 
 def test_attributions_of_one_graph_are_one_variant() -> None:
