@@ -333,10 +333,10 @@ def seconds_until_it_answered(view: View, graph: LayeredGraph) -> float:
 def test_a_page_of_100_tokens_is_interactive_within_two_seconds(opened: Any) -> None:
     """Loaded, hovered over and clicked; the least of several loads, since other tests run beside this one."""
     graph = stack(100, layers=6)
-    taken = []
-    while not taken or (min(taken) >= 2.0 and len(taken) < 10):
-        if taken:
-            view.context.close()  # one at a time: open pages go on working
+    view = opened(graph)
+    taken = [seconds_until_it_answered(view, graph)]
+    while min(taken) >= 2.0 and len(taken) < 10:
+        view.context.close()  # one at a time: open pages go on working
         view = opened(graph)
         taken.append(seconds_until_it_answered(view, graph))
     assert min(taken) < 2.0, taken
