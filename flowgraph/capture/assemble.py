@@ -14,6 +14,7 @@ from flowgraph.capture.inputs import Example
 from flowgraph.capture.tokens import Tokens, named_tokens
 from flowgraph.capture.trace import Arrays, Trace
 from flowgraph.capture.verify import row_tolerance
+from flowgraph.embedded import name_of_folder
 from flowgraph.errors import FlowgraphError
 
 
@@ -107,7 +108,7 @@ def _meta(job: Job, example: Example, stacks: Mapping[str, Layers]) -> dict[str,
 
 def _model_name(model: Any) -> str:
     name = getattr(model, "name_or_path", "") or getattr(model.config, "_name_or_path", "")
-    return os.path.basename(name.rstrip("/")) if os.path.isabs(name) else name or type(model).__name__
+    return name_of_folder(name) if os.path.isabs(name) else name or type(model).__name__
 
 
 def _versions() -> dict[str, str]:

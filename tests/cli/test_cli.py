@@ -219,6 +219,7 @@ def test_view_writes_one_page(flowgraph, tmp_path):
     assert err == f"wrote {path}: open it in a browser\n"
     page = path.read_text(encoding="utf-8")
     assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "<h1>What each token holds: all-MiniLM-L6-v2</h1>" in page
     assert "attention" in page
     assert "norm" in page
 
