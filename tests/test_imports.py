@@ -32,8 +32,8 @@ GRAPH_SIDE = (
     "solvers",
     "trace_graph",
 )
-SHARED = ("_registry", "errors", "progress")
-JOINT = ("__init__", "attribution", "embedded")
+SHARED = ("_registry", "embedded", "errors", "progress")
+JOINT = ("__init__", "attribution")
 LAST = ("bench", "cli", "corpus", "evaluation")
 
 HEAVY = (
