@@ -142,6 +142,7 @@ class LayeredGraph:
         *,
         edges: str | None = None,
         head: int | None = None,
+        part: str | None = None,
         residual: float | str | None = "auto",
         normalize: bool = True,
         negative: str = "error",
@@ -149,12 +150,20 @@ class LayeredGraph:
         """A graph from one edge kind of a :class:`~flowgraph.capture.trace.Trace`.
 
         ``edges`` may be left out when one kind was traced; ``head`` picks one where heads were kept
-        (``heads="each"``). ``residual="auto"`` is 0.5, or none for kinds that hold the residual stream.
+        (``heads="each"``). ``part="encoder"`` or ``"decoder"`` of an encoder-decoder trace makes a plain stack of
+        that part's self-attention, the only graphs there of kinds that hold the residual stream.
+        ``residual="auto"`` is 0.5, or none for such kinds.
         """
         from flowgraph.trace_graph import graph_from_trace
 
         return graph_from_trace(
-            trace, edges=edges, head=head, residual=residual, normalize=normalize, negative=negative
+            trace,
+            edges=edges,
+            head=head,
+            part=part,
+            residual=residual,
+            normalize=normalize,
+            negative=negative,
         )
 
     # --- looking at it ----------------------------------------------------------------------------------

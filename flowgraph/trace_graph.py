@@ -5,7 +5,7 @@ A trace is read by its mapping of arrays and its tokens alone; nothing here know
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def graph_from_trace(
     *,
     edges: str | None = None,
     head: int | None = None,
+    part: str | None = None,
     residual: Any = "auto",
     normalize: bool = True,
     negative: str = "error",
@@ -61,17 +62,77 @@ def graph_from_trace(
     meta = {key: trace.meta[key] for key in _COPIED if key in trace.meta} | {"edges": kind, "head": head}
     meta["holds_residual"] = bool(facts.get("holds_residual", False))
     arrays = trace[kind]
-    if isinstance(arrays, Mapping):
-        return _encoder_decoder_graph(
-            trace, {k: _one_matrix(a, head, kind) for k, a in arrays.items()}, meta, facts, rules
-        )
+    if not isinstance(arrays, Mapping):
+        if part is not None:
+            raise FlowgraphError(
+                f"part: {part!r} asked for, but the model has one stack of layers; leave it out"
+            )
+        return _stack_of(trace, arrays, _TOKEN_FACTS, facts, rules, meta)
+    if part is None and "encoder" not in {*arrays, *facts.get("absent", {})}:
+        part = "decoder"
+        meta["cross"] = "left out: the model has no encoder whose tokens could be inputs"
+    if part is not None:
+        return _part_graph(trace, arrays, part, facts, rules, meta)
+    _check_whole(kind, arrays, facts)
+    mixing = {name: _one_matrix(array, head, kind) for name, array in arrays.items()}
+    return _encoder_decoder_graph(trace, mixing, meta, facts, rules)
+
+
+def _stack_of(
+    trace: Any,
+    array: Any,
+    names: Sequence[str],
+    facts: Mapping[str, Any],
+    rules: dict[str, Any],
+    meta: dict[str, Any],
+) -> LayeredGraph:
+    """A plain stack; ``names`` are those of the trace's fields that tell its tokens."""
     return stack_graph(
-        _one_matrix(arrays, head, kind),
-        levels_like(trace.tokens, trace.raw_tokens, trace.special, trace.word_ids),
+        _one_matrix(array, meta["head"], meta["edges"]),
+        levels_like(*(getattr(trace, name, None) for name in names)),
         **rules,
-        warn=bool(facts.get("rows_sum_to_one", kind == "attention")),
+        warn=bool(facts.get("rows_sum_to_one", meta["edges"] == "attention")),
         dtype=str(trace.meta.get("dtype", "float32")),
         meta=meta,
+    )
+
+
+def _part_graph(
+    trace: Any,
+    arrays: Mapping[str, Any],
+    part: str,
+    facts: Mapping[str, Any],
+    rules: dict[str, Any],
+    meta: dict[str, Any],
+) -> LayeredGraph:
+    """The self-attention of an encoder or a decoder alone, as a plain stack."""
+    if part not in ("encoder", "decoder"):
+        raise FlowgraphError(f"part: {part!r} is no stack of self-attention; pass 'encoder' or 'decoder'")
+    if part not in arrays:
+        why = facts.get("absent", {}).get(part, f"its parts are {', '.join(arrays)}")
+        raise FlowgraphError(f"part: the trace has no {part} of this kind: {why}")
+    meta = {
+        key: value[part] if isinstance(value, Mapping) and part in value else value
+        for key, value in meta.items()
+    }
+    meta["part"] = part
+    if part == "encoder":  # what the trace says of the decoder
+        meta |= {"causal": False}
+        meta.pop("generated", None)
+    target = part == "decoder" and getattr(trace, "target_tokens", None) is not None
+    names = [f"target_{name}" if target else name for name in _TOKEN_FACTS]
+    return _stack_of(trace, arrays[part], names, facts, rules, meta)
+
+
+def _check_whole(kind: str, arrays: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """One error for a kind that cross-attention cannot have: a graph from source to target needs all parts."""
+    if "cross" in arrays:
+        return
+    why = facts.get("absent", {}).get("cross", f"the trace of {kind!r} has no cross-attention")
+    alone = " or ".join(f"part={part!r}" for part in arrays)
+    raise FlowgraphError(
+        f"edges: {why}; a graph of the self-attention alone is LayeredGraph.from_trace(trace, edges={kind!r}, ...) "
+        f"with {alone}"
     )
 
 
@@ -124,8 +185,6 @@ def _encoder_decoder_graph(
     The cross level reads the encoder's last level with share 1 - r and, straight down, the decoder's own
     self-attention level with share r: the residual connection around cross-attention.
     """
-    if "encoder" not in mixing:
-        return _decoder_only_graph(trace, mixing, meta, facts, rules)
     share = rules["residual"]
     capacity = _capacities(mixing, meta, facts, rules)
     source = levels_like(trace.tokens, trace.raw_tokens, trace.special, trace.word_ids)
@@ -152,24 +211,6 @@ def _encoder_decoder_graph(
     signed = any((b.capacity < 0).any() for b in blocks)
     return LayeredGraph(
         levels, blocks, layers=layers, inputs=(0, top_of_encoder + 1), meta=meta | rules, signed=signed
-    )
-
-
-def _decoder_only_graph(
-    trace: Any,
-    mixing: dict[str, np.ndarray],
-    meta: dict[str, Any],
-    facts: Mapping[str, Any],
-    rules: dict[str, Any],
-) -> LayeredGraph:
-    """A decoder whose encoder is not in the model: its self-attention stack (cross-attention stays in the trace)."""
-    return stack_graph(
-        mixing["decoder"],
-        levels_like(*(getattr(trace, name) for name in _TOKEN_FACTS)),
-        **rules,
-        warn=bool(facts.get("rows_sum_to_one", False)),
-        dtype=str(trace.meta.get("dtype", "float32")),
-        meta=meta | {"cross": "left out: the model has no encoder whose tokens could be inputs"},
     )
 
 

@@ -95,6 +95,7 @@ def _meta(job: Job, example: Example, stacks: Mapping[str, Layers]) -> dict[str,
         "causal": causal.causal and causal.queries > 1,
         "kinds": {
             kind.name: {"holds_residual": kind.holds_residual, "rows_sum_to_one": kind.rows_sum_to_one}
+            | ({"absent": job.absent[kind.name]} if kind.name in job.absent else {})
             for kind in job.kinds
         },
         "versions": _versions(),

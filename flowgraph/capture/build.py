@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from flowgraph.capture.interface import AttentionCall, Frame
 from flowgraph.capture.layout import Layout, finish_block, resolve
-from flowgraph.capture.record import FrozenNorm, LayerRecord
+from flowgraph.capture.record import BEHIND_CROSS, FrozenNorm, LayerRecord
 from flowgraph.capture.verify import check_norm, check_record
 from flowgraph.errors import FlowgraphError
 
@@ -185,24 +185,19 @@ class FrameReader:
             "branch_scale": _as_tensor(resolve(frame.block, layout.branch_scale), stream),
             "attention_norm": self._frozen("attention_norm", example),
             "attention_norm_output": self._pick("outputs", "attention_norm", example),
-            "missing": {},
         }
+        missing = dict(layout.missing)
         if self._crossed:
-            why = "cross-attention stands between self-attention and the rest of the block"
-            names = ("block_output", "output_norm", "feed_forward_output", "rerun")
-            return fields | {"missing": dict.fromkeys(names, why)}
-        assert frame.output is not None
-        fields |= {
-            "block_output": frame.output[example],
-            "output_norm": self._frozen("output_norm", example),
-            "feed_forward_output": self._pick("outputs", "feed_forward", example),
-            "rerun": _rerun(frame.block, layout, stream),
-        }
-        return (
-            fields
-            | {name: None for name in layout.missing if name in fields}
-            | {"missing": dict(layout.missing)}
-        )
+            missing |= BEHIND_CROSS
+        else:
+            assert frame.output is not None
+            fields |= {
+                "block_output": frame.output[example],
+                "output_norm": self._frozen("output_norm", example),
+                "feed_forward_output": self._pick("outputs", "feed_forward", example),
+                "rerun": _rerun(frame.block, layout, stream),
+            }
+        return fields | {name: None for name in missing if name in fields} | {"missing": missing}
 
     def _frozen(self, role: NormRole, example: int) -> FrozenNorm | None:
         seen = self._pick("inputs", role, example)

@@ -19,7 +19,7 @@ from flowgraph.capture.architectures import find_blocks
 from flowgraph.capture.build import FrameReader
 from flowgraph.capture.interface import Frame, our_attention, recording
 from flowgraph.capture.record import LayerRecord
-from flowgraph.capture.support import why_not
+from flowgraph.capture.support import reasons_by_part
 from flowgraph.capture.survey import Survey, text_config
 from flowgraph.capture.verify import check_mask
 from flowgraph.errors import FlowgraphError
@@ -69,6 +69,8 @@ class Job:
     heads: Heads
     limit: int
     verify: bool
+    absent: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Kind -> part of an encoder-decoder model it cannot be had for -> why; known once the job has run."""
 
     def __post_init__(self) -> None:
         mixing.check_heads(
@@ -77,19 +79,29 @@ class Job:
 
     def run(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
         """What every example gathered, by stack of layers."""
-        self._check_kinds(examples)
+        kinds = self._kinds_by_part(examples)
         limits = [self._batch_limit(example) for example in examples]
         gathered: dict[int, dict[str, Layers]] = {}
         for group in reading.batches(examples, limits):
-            together = self._forward([examples[index] for index in group])
+            together = self._forward([examples[index] for index in group], kinds)
             gathered.update(zip(group, together, strict=True))
         return [gathered[index] for index in range(len(examples))]
 
-    def _check_kinds(self, examples: Sequence[reading.Example]) -> None:
+    def _kinds_by_part(self, examples: Sequence[reading.Example]) -> dict[str, list[EdgeKind]]:
+        """Part -> the kinds to reduce its layers by. A kind that no self-attention can give is an error."""
         crossed = self.survey.seq2seq or any("encoder_hidden_states" in e.inputs for e in examples)
+        by_part: dict[str, list[EdgeKind]] = {}
         for kind in self.kinds:
-            if (reason := why_not(kind, self.survey, crossed)) is not None:
-                raise FlowgraphError(f"edges: {reason}")
+            reasons = reasons_by_part(kind, self.survey, crossed)
+            refused = [reason for part, reason in reasons.items() if reason is not None and part != "cross"]
+            if len(refused) == len(reasons.keys() - {"cross"}):
+                raise FlowgraphError(f"edges: {refused[0]}")
+            absent = {part: reason for part, reason in reasons.items() if reason is not None}
+            if absent:
+                self.absent[kind.name] = absent
+            for part in reasons.keys() - absent.keys():
+                by_part.setdefault(part, []).append(kind)
+        return by_part
 
     def _batch_limit(self, example: reading.Example) -> int:
         config = text_config(self.model)
@@ -106,7 +118,9 @@ class Job:
         )
         return memory.batch_limit(one, self.limit, tokens)
 
-    def _forward(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
+    def _forward(
+        self, examples: Sequence[reading.Example], kinds: Mapping[str, Sequence[EdgeKind]]
+    ) -> list[dict[str, Layers]]:
         """One pass over texts of one length."""
         gathered: list[dict[str, Layers]] = [{} for _ in examples]
 
@@ -121,7 +135,7 @@ class Job:
                     check_mask(record)
                     if self.verify:
                         reader.verify(record, example)
-                    layers.add(record, self.survey.number(frame.at, count), self.kinds, self.heads)
+                    layers.add(record, self.survey.number(frame.at, count), kinds.get(stack, ()), self.heads)
 
         batch: dict[str, Any] = reading.stack(examples, device_of(self.model), dtype_of(self.model))
         runner = _without_heads(self.model, batch)

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 BlockKind = Literal["post-norm", "pre-norm", "parallel", "cross"]
 
+BEHIND_CROSS = dict.fromkeys(
+    ("block_output", "output_norm", "feed_forward_output", "rerun"),
+    "cross-attention stands between self-attention and the rest of the block",
+)
+"""Fields that the self-attention of a block with cross-attention lacks, and why: what comes after both."""
+
 
 @dataclass(frozen=True)
 class FrozenNorm:

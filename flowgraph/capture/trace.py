@@ -40,6 +40,21 @@ _TOKEN_FIELDS = (
 )
 
 
+class _Parts(dict[str, np.ndarray]):
+    """Part of an encoder-decoder model -> its array; a part that is absent is an error with the reason."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], absent: Mapping[str, str]) -> None:
+        super().__init__(arrays)
+        self._absent = absent
+
+    def __missing__(self, part: str) -> np.ndarray:
+        raise FlowgraphError(
+            f"edges: {self._absent[part]}"
+            if part in self._absent
+            else f"trace: there is no part {part!r} here; its parts are {', '.join(self)}"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Trace(Mapping[str, Arrays]):
     """Mixing matrices of one text (or image), by edge kind.
@@ -54,7 +69,9 @@ class Trace(Mapping[str, Arrays]):
     (and ``target_...``) the decoder's *inputs*, Tt long, the start token first: position t reads target
     token t and gives the scores of token t + 1. ``meta["layers"]``, ``meta["layer_numbers"]`` and
     ``meta["row_mass"]`` are then mappings with the same three keys, ``meta["causal"]`` speaks of the
-    decoder, and ``extras`` hold mappings too.
+    decoder, and ``extras`` hold mappings too. Kinds that hold the residual stream have no ``cross``, and no
+    ``decoder`` where they read what lies behind cross-attention; asking for such a part is an error with the
+    reason, which also stands in ``meta["kinds"][kind]["absent"]``.
 
     **A decoder with cross-attention whose encoder is not in the model**: as before with ``decoder`` and
     ``cross`` alone; ``tokens`` are the decoder's own, ``target_tokens`` is None, and the columns of
@@ -72,9 +89,10 @@ class Trace(Mapping[str, Arrays]):
     meta: Mapping[str, Any]
     """Plain values: ``model``, ``model_type``, ``text``, ``dtype``, ``heads``, ``num_heads``, ``layers``,
     ``layer_numbers`` (the model's own, from 1), ``causal``, ``kinds`` (name -> ``holds_residual``,
-    ``rows_sum_to_one``), ``versions``; where they apply ``row_mass`` (L, T, mean over heads, of attention
-    rows that miss some), ``truncated``, ``generated`` (first and last + 1 position of what the model wrote),
-    ``image`` (``rows``, ``columns``, ``prefix`` tokens before them, ``patch`` size), ``skipped_layers``."""
+    ``rows_sum_to_one``, and ``absent`` as above), ``versions``; where they apply ``row_mass`` (L, T, mean over
+    heads, of attention rows that miss some), ``truncated``, ``generated`` (first and last + 1 position of what
+    the model wrote), ``image`` (``rows``, ``columns``, ``prefix`` tokens before them, ``patch`` size),
+    ``skipped_layers``."""
     token_ids: tuple[int, ...] | None = None
     word_ids: tuple[int | None, ...] | None = None
     """Number of the word a token belongs to, None for special tokens; a second sentence counts on."""
@@ -100,12 +118,15 @@ class Trace(Mapping[str, Arrays]):
 
     def __getitem__(self, kind: str) -> Arrays:
         try:
-            return self.arrays[normalise(kind)]
+            arrays = self.arrays[normalise(kind)]
         except (KeyError, AttributeError):
             raise FlowgraphError(
                 f"edges: {kind!r} was not traced; the trace holds {', '.join(self.kinds)}; trace again with "
                 f"edges={kind!r} among them"
             ) from None
+        if not isinstance(arrays, Mapping):
+            return arrays
+        return _Parts(arrays, self.meta.get("kinds", {}).get(normalise(kind), {}).get("absent", {}))
 
     def __contains__(self, kind: object) -> bool:
         return isinstance(kind, str) and normalise(kind) in self.arrays

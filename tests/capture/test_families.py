@@ -13,7 +13,7 @@ from flowgraph import mixing
 from flowgraph.capture.architectures import BLOCKS, block_key, find_blocks
 from flowgraph.capture.interface import _configs
 from flowgraph.capture.run import trace
-from flowgraph.capture.support import supported_kinds
+from flowgraph.capture.support import supported_kinds, supported_parts
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from tests import models
 from tests.models import (
@@ -135,29 +135,28 @@ def test_records_chain_to_the_models_own_hidden_states(family, records):
 def test_every_supported_kind_works_and_verifies(family):
     model, _ = tiny(family)
     rule = {"hybrid": "skip"} if family in HYBRIDS else {}
-    kinds = [kind for kind, reason in supported_kinds(model, **rule).items() if reason is None]
-    assert {"attention", "effective"} <= set(kinds)
-    if family in GATED or family in SEQ2SEQS or family in SPEECH:
-        assert "value-zeroing" not in kinds
-    else:
-        assert set(kinds) == set(mixing.names())
+    parts = supported_parts(model, **rule)
+    kinds = [kind for kind, reasons in parts.items() if None in reasons.values()]
+    assert set(kinds) == {"attention", "effective"} if family in GATED else set(mixing.names())
     result = traced(family, model, model_inputs(family), edges=kinds, verify=True)
     for kind in kinds:
-        for array in parts_of(result[kind]).values():
+        arrays = parts_of(result[kind])
+        assert set(arrays) == {part for part, reason in parts[kind].items() if reason is None}
+        for array in arrays.values():
             assert np.isfinite(array).all()
             assert np.abs(array).sum() > 0
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", GATED)
 def test_kinds_that_are_not_supported_are_refused_before_the_model_runs(family):
     model, _ = tiny(family)
-    rule = {"hybrid": "skip"} if family in HYBRIDS else {}
+    refused = [kind for kind, reason in supported_kinds(model, hybrid="skip").items() if reason is not None]
+    assert refused
     ran = []
     model.register_forward_pre_hook(lambda *_: ran.append(True))
-    for kind, reason in supported_kinds(model, **rule).items():
-        if reason is not None:
-            with pytest.raises(FlowgraphError, match=kind):
-                traced(family, model, model_inputs(family), edges=kind)
+    for kind in refused:
+        with pytest.raises(FlowgraphError, match=kind):
+            traced(family, model, model_inputs(family), edges=kind)
     assert not ran
 
 
@@ -165,9 +164,9 @@ def test_kinds_that_are_not_supported_are_refused_before_the_model_runs(family):
 def test_families_laid_out_like_another_one(family):
     model, _ = tiny(family)
     inputs = inputs_for(model)
-    kinds = [kind for kind, reason in supported_kinds(model).items() if reason is None]
-    assert len(kinds) == (3 if model.config.is_encoder_decoder else len(mixing.names()))
-    trace(model, None, inputs, edges=kinds, verify=True)
+    whole = [kind for kind, reason in supported_kinds(model).items() if reason is None]
+    assert len(whole) == (3 if model.config.is_encoder_decoder else len(mixing.names()))
+    trace(model, None, inputs, edges=mixing.names(), verify=True)
     arrays = parts_of(trace(model, None, inputs, heads="each")["attention"])
     with torch.no_grad():
         outputs = eager(model)(**inputs, output_attentions=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import flowgraph as fg
 from flowgraph.capture.run import trace
 from flowgraph.errors import FlowgraphError
 from tests.models import SEQ2SEQS, model_inputs, perturb, tiny, token_ids, word_tokenizer
@@ -93,13 +94,185 @@ def test_targets_longer_than_the_model_writes():
         trace(model, None, inputs)
 
 
-@pytest.mark.parametrize("kind", ["alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing"])
-def test_kinds_that_hold_the_residual_are_refused_with_the_reason(kind):
+# --- kinds that hold the residual stream: self-attention has them, cross-attention has not ---------------------
+
+WITH_RESIDUAL = ("alti", "globenc", "norm-residual", "norm-residual-ln", "value-zeroing")
+BEHIND = {
+    "t5": ("value-zeroing",),
+    "bart": ("globenc", "value-zeroing"),
+    "marian": ("globenc", "value-zeroing"),
+}
+"""Kinds that read what a decoder's block computes after cross-attention."""
+
+
+@pytest.mark.parametrize("family", SEQ2SEQS)
+def test_kinds_that_hold_the_residual_are_there_for_self_attention_alone(family):
+    model, tokenizer = tiny(family)
+    result = trace(model, tokenizer, (SOURCE, TARGET), edges=["attention", *WITH_RESIDUAL], verify=True)
+    for kind in WITH_RESIDUAL:
+        shapes = {part: array.shape for part, array in result[kind].items()}
+        decoder = {} if kind in BEHIND[family] else {"decoder": (3, 6, 6)}
+        assert shapes == {"encoder": (2, 7, 7)} | decoder
+        with pytest.raises(FlowgraphError, match=f"'{kind}' is not defined for cross-attention.*residual"):
+            result[kind]["cross"]
+        if not decoder:
+            with pytest.raises(
+                FlowgraphError, match=f"'{kind}' needs the .*: cross-attention stands between"
+            ):
+                result[kind]["decoder"]
+        assert "cross" in result.meta["kinds"][kind]["absent"]
+    assert set(result["attention"]) == {"encoder", "decoder", "cross"}
+    with pytest.raises(FlowgraphError, match="no part 'self'"):
+        result["attention"]["self"]
+
+
+@pytest.mark.parametrize("family", SEQ2SEQS)
+def test_the_encoders_part_is_what_the_encoder_alone_gives(family):
+    model, tokenizer = tiny(family)
+    whole = trace(model, tokenizer, (SOURCE, TARGET), edges=WITH_RESIDUAL)
+    alone = trace(model.get_encoder(), tokenizer, SOURCE, edges=WITH_RESIDUAL)
+    for kind in WITH_RESIDUAL:
+        np.testing.assert_array_equal(whole[kind]["encoder"], alone[kind])
+
+
+def seen_by(modules, call):
+    """The first argument of each module, (T, D) float64, in one ``call``."""
+    seen = []
+    hooks = [
+        m.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.append((args or [*kwargs.values()])[0]), with_kwargs=True
+        )
+        for m in modules
+    ]
+    with torch.no_grad():
+        call()
+    for hook in hooks:
+        hook.remove()
+    return [tensor[0].double() for tensor in seen]
+
+
+def weighted(attention, read, weights, output):
+    """(T, T, D): ``sum_h A[h, i, j] (W_V x_j + b_V)_h W_O_h``, a head and a pair of tokens at a time."""
+    value = torch.nn.functional.linear(
+        read, attention.weight.double(), None if attention.bias is None else attention.bias.double()
+    )
+    heads, width = len(weights), value.shape[1] // len(weights)
+    parts = torch.zeros(len(read), len(read), output.weight.shape[0], dtype=torch.float64)
+    for h in range(heads):
+        part = slice(h * width, (h + 1) * width)
+        parts += weights[h, :, :, None] * (value[:, part] @ output.weight.double()[:, part].T)
+    return parts
+
+
+def lost(whole, parts):
+    return (whole.abs().sum(-1)[:, None] - (whole[:, None] - parts).abs().sum(-1)).clamp(min=0)
+
+
+@torch.no_grad()
+def test_alti_of_t5s_decoder_from_its_weights():
+    """Pre-norm: the parts make up the stream that the norm before cross-attention reads."""
+    model, tokenizer = tiny("t5")
+    result = trace(model, tokenizer, (SOURCE, TARGET), edges=["attention", "alti"], heads="all")
+    weights = trace(model, tokenizer, (SOURCE, TARGET), heads="each")["attention"]["decoder"]
+    ids = {"input_ids": [result.token_ids], "decoder_input_ids": [result.target_token_ids]}
+    inputs = {name: torch.tensor(value) for name, value in ids.items()}
+    for number, block in enumerate(model.decoder.block):
+        own, cross = block.layer[0], block.layer[1]
+        modules = [own, own.SelfAttention.v, cross.layer_norm]
+        stream, read, after = seen_by(modules, lambda: model(**inputs))
+        parts = weighted(
+            own.SelfAttention.v, read, torch.tensor(weights[number]).double(), own.SelfAttention.o
+        )
+        parts[range(len(stream)), range(len(stream))] += stream
+        torch.testing.assert_close(parts.sum(1), after, atol=1e-5, rtol=1e-5)
+        found = torch.tensor(result["alti"]["decoder"][number])
+        torch.testing.assert_close(found, lost(after, parts), atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_alti_of_barts_decoder_from_its_weights():
+    """Post-norm: the parts pass the norm after self-attention, whose output cross-attention reads."""
     model, tokenizer = tiny("bart")
-    with pytest.raises(
-        FlowgraphError, match=rf"'{kind}' is not defined for cross-attention.*residual stream"
-    ):
-        trace(model, tokenizer, (SOURCE, TARGET), edges=kind)
+    result = trace(model, tokenizer, (SOURCE, TARGET), edges=["attention", "alti", "norm-residual-ln"])
+    weights = trace(model, tokenizer, (SOURCE, TARGET), heads="each")["attention"]["decoder"]
+    ids = {"input_ids": [result.token_ids], "decoder_input_ids": [result.target_token_ids]}
+    inputs = {name: torch.tensor(value) for name, value in ids.items()}
+    for number, block in enumerate(model.model.decoder.layers):
+        norm = block.self_attn_layer_norm
+        modules = [block, norm, block.encoder_attn]
+        stream, before, after = seen_by(modules, lambda: model(**inputs))
+        heads = torch.tensor(weights[number]).double()
+        parts = weighted(block.self_attn.v_proj, stream, heads, block.self_attn.out_proj)
+        parts[range(len(stream)), range(len(stream))] += stream
+        spread = before.var(-1, unbiased=False).add(norm.eps).sqrt()
+        parts = (parts - parts.mean(-1, keepdim=True)) / spread[:, None, None] * norm.weight.double()
+        found = {kind: torch.tensor(result[kind]["decoder"][number]) for kind in result.kinds}
+        torch.testing.assert_close(found["norm-residual-ln"], parts.norm(dim=-1), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(found["alti"], lost(after, parts), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("edges", ["alti", "value-zeroing"])
+def test_a_graph_from_source_to_target_needs_cross_attention(edges):
+    model, tokenizer = tiny("bart")
+    result = trace(model, tokenizer, (SOURCE, TARGET), edges=edges)
+    message = (
+        f"'{edges}' is not defined for cross-attention.*use attention, effective or norm; .*part='encoder'"
+    )
+    with pytest.raises(FlowgraphError, match=message):
+        fg.LayeredGraph.from_trace(result)
+    with pytest.raises(FlowgraphError, match=message):
+        fg.attribute(model, tokenizer, (SOURCE, TARGET), edges=edges)
+
+
+@pytest.mark.parametrize("edges", ["alti", "attention"])
+def test_one_part_is_a_plain_stack(edges):
+    model, tokenizer = tiny("bart")
+    result = trace(model, tokenizer, SOURCE, edges=edges, generate=3)
+    share = 0.0 if edges == "alti" else 0.5
+    for part, tokens in (("encoder", result.tokens), ("decoder", result.target_tokens)):
+        graph = fg.LayeredGraph.from_trace(result, part=part)
+        assert graph.is_stack
+        assert graph.levels[0].tokens == tokens
+        matrices = result[edges][part].astype(float)
+        rows = matrices / matrices.sum(-1, keepdims=True)
+        for block, matrix in zip(graph.blocks, rows, strict=True):
+            np.testing.assert_allclose(block.capacity, (1 - share) * matrix + share * np.eye(len(tokens)))
+        assert graph.meta["layers"] == len(matrices)
+        assert graph.meta["causal"] is (part == "decoder")
+        assert ("generated" in graph.meta) is (part == "decoder")
+        assert graph.meta["part"] == part
+
+
+@pytest.mark.parametrize(
+    ("part", "edges", "message"),
+    [
+        ("cross", "alti", "part: 'cross' is no stack of self-attention; pass 'encoder' or 'decoder'"),
+        (
+            "decoder",
+            "value-zeroing",
+            "part: the trace has no decoder of this kind: 'value-zeroing' needs the block",
+        ),
+    ],
+)
+def test_parts_that_are_no_stack(part, edges, message):
+    model, tokenizer = tiny("bart")
+    result = trace(model, tokenizer, (SOURCE, TARGET), edges=edges)
+    with pytest.raises(FlowgraphError, match=message):
+        fg.LayeredGraph.from_trace(result, part=part)
+
+
+def test_a_plain_stack_has_no_parts():
+    model, tokenizer = tiny("bert")
+    with pytest.raises(FlowgraphError, match="part: 'encoder' asked for, but the model has one stack"):
+        fg.LayeredGraph.from_trace(trace(model, tokenizer, SOURCE), part="encoder")
+
+
+def test_absent_parts_are_known_of_a_saved_trace(tmp_path):
+    model, tokenizer = tiny("bart")
+    trace(model, tokenizer, (SOURCE, TARGET), edges="alti").save(tmp_path / "trace")
+    again = fg.Trace.load(tmp_path / "trace")
+    with pytest.raises(FlowgraphError, match="not defined for cross-attention"):
+        again["alti"]["cross"]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +334,11 @@ def test_a_decoder_that_reads_states_from_elsewhere(family):
     }
     assert len(result.tokens) == 7
     assert result.target_tokens is None
-    with pytest.raises(FlowgraphError, match="'alti' is not defined for cross-attention"):
-        trace(model, None, inputs, edges="alti")
+    alti = trace(model, None, inputs, edges="alti", verify=True)
+    assert {part: array.shape for part, array in alti["alti"].items()} == {"decoder": (3, 7, 7)}
+    assert fg.LayeredGraph.from_trace(alti).is_stack
+    with pytest.raises(FlowgraphError, match=r"'value-zeroing' needs the .*: cross-attention stands between"):
+        trace(model, None, inputs, edges="value-zeroing")
     # without those states it is a plain decoder
     assert trace(model, None, model_inputs(family), edges="alti", verify=True)["alti"].shape == (3, 7, 7)
 
