@@ -14,7 +14,7 @@ from typing import IO, Any
 from flowgraph.export import rows
 from flowgraph.export.escape import RULE, escape
 from flowgraph.export.files import replacing
-from flowgraph.export.graphml import booleans, doubles, interleave, literal, markup
+from flowgraph.export.literals import booleans, doubles, interleave, literal, markup
 from flowgraph.graph import LayeredGraph
 from flowgraph.solvers.base import FlowResult
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from flowgraph.export import rows
 from flowgraph.export.files import replacing
-from flowgraph.export.graphml import booleans, doubles, interleave
+from flowgraph.export.literals import booleans, doubles, interleave
 from flowgraph.graph import LayeredGraph
 from flowgraph.solvers.base import FlowResult
 

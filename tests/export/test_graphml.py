@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
-from flowgraph.export import graphml, rows
+from flowgraph.export import graphml, graphml_reader, rows
 from flowgraph.export.escape import escape, unescape
 from flowgraph.graph import Block, LayeredGraph, Level
 from tests.export.graphs import (
@@ -219,6 +219,73 @@ def test_no_value_is_left_to_a_default(tmp_path: Path) -> None:
     assert not set(re.findall('attr.name="([^"]*)"', text)) & {"id", "name"}
 
 
+# ids and names of keys that Gephi's importer takes for looks or for what it knows itself
+GEPHI_OWN = {
+    "node": {"label", "d3", "x", "y", "xpos", "ypos", "z", "size", "r", "g", "b", "color"},
+    "edge": {"label", "edgelabel", "d7", "weight", "Edge Weight", "id", "edgeid", "r", "g", "b", "color"},
+}
+
+
+def test_gephi_takes_label_and_weight_and_nothing_else_for_its_own(tmp_path: Path) -> None:
+    stack().write_graphml(tmp_path / "g.graphml", flow=one_path(stack(), 0.1))
+    keys = re.findall(r'<key id="(.*?)" for="(.*?)" attr.name="(.*?)"', (tmp_path / "g.graphml").read_text())
+    assert {(domain, name) for key, domain, name in keys if {key, name} & GEPHI_OWN.get(domain, set())} == {
+        ("node", "label"),
+        ("edge", "weight"),
+    }
+
+
+# what the schema of GraphML asks for, of the elements written here, in RELAX NG
+SCHEMA = """
+<grammar xmlns="http://relaxng.org/ns/structure/1.0" ns="http://graphml.graphdrawing.org/xmlns"
+         datatypeLibrary="http://www.w3.org/2001/XMLSchema-datatypes">
+  <start><element name="graphml">
+    <attribute name="schemaLocation" ns="http://www.w3.org/2001/XMLSchema-instance"/>
+    <zeroOrMore><element name="key">
+      <attribute name="id" ns=""><data type="NMTOKEN"/></attribute>
+      <attribute name="for" ns=""><choice>
+        <value>graph</value><value>node</value><value>edge</value></choice></attribute>
+      <attribute name="attr.name" ns=""><data type="NMTOKEN"/></attribute>
+      <attribute name="attr.type" ns=""><choice>
+        <value>boolean</value><value>int</value><value>double</value><value>string</value></choice></attribute>
+      <optional><element name="desc"><text/></element></optional>
+    </element></zeroOrMore>
+    <element name="graph">
+      <attribute name="id" ns=""><data type="NMTOKEN"/></attribute>
+      <attribute name="edgedefault" ns=""><value>directed</value></attribute>
+      <ref name="data"/>
+      <zeroOrMore><element name="node">
+        <attribute name="id" ns=""><data type="NMTOKEN"/></attribute><ref name="data"/></element></zeroOrMore>
+      <zeroOrMore><element name="edge">
+        <attribute name="id" ns=""><data type="NMTOKEN"/></attribute>
+        <attribute name="source" ns=""><data type="NMTOKEN"/></attribute>
+        <attribute name="target" ns=""><data type="NMTOKEN"/></attribute><ref name="data"/></element></zeroOrMore>
+    </element>
+  </element></start>
+  <define name="data"><zeroOrMore><element name="data">
+    <attribute name="key" ns=""><data type="NMTOKEN"/></attribute><text/></element></zeroOrMore></define>
+</grammar>
+"""
+
+
+@pytest.mark.parametrize("graph", small_graphs())
+def test_the_schema_of_graphml_holds(graph: LayeredGraph, tmp_path: Path) -> None:
+    from lxml import etree
+
+    graph.write_graphml(tmp_path / "g.graphml")
+    file = etree.parse(tmp_path / "g.graphml")
+    etree.RelaxNG(etree.fromstring(SCHEMA)).assertValid(file)
+    space = {"g": "http://graphml.graphdrawing.org/xmlns"}
+    ids = {name: file.xpath(f"//g:{name}/@id", namespaces=space) for name in ("key", "node", "edge")}
+    assert all(len(set(found)) == len(found) for found in ids.values())
+    assert set(file.xpath("//g:data/@key", namespaces=space)) == set(ids["key"])
+    ends = file.xpath("//g:edge/@source | //g:edge/@target", namespaces=space)
+    assert set(ends) <= set(ids["node"])
+    for parent in file.xpath("//*[g:data]", namespaces=space):
+        keys = [data.get("key") for data in parent.iterfind("g:data", space)]
+        assert len(set(keys)) == len(keys)
+
+
 def test_edges_of_no_capacity_are_not_written(tmp_path: Path) -> None:
     graph = encoder_decoder()
     graph.write_graphml(tmp_path / "g.graphml")
@@ -392,7 +459,7 @@ def test_chunks_end_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     graph = encoder_decoder()
     graph.write_graphml(tmp_path / "g.graphml")
     for size in (1, 7, 1000):
-        monkeypatch.setattr(graphml._growing_graph, "__defaults__", (size,))
+        monkeypatch.setattr(graphml_reader._growing_graph, "__defaults__", (size,))
         assert_same(LayeredGraph.read_graphml(tmp_path / "g.graphml"), graph)
 
 
