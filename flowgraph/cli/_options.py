@@ -203,6 +203,47 @@ def model_or_embedded(model: str | None) -> str:
     return model
 
 
+graph_or_text_argument: Callable[[F], F] = _stack(
+    click.argument("text", required=False),
+    click.option("--pair", metavar="TEXT", help="A second text, as for 'flowgraph attribute'."),
+    click.option(
+        "--graph",
+        "graph_file",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE.graphml",
+        help="In place of TEXT: a graph that 'flowgraph export' wrote.",
+    ),
+)
+
+
+def graphs_of(
+    text: str | None, pair: str | None, graph_file: str | None, model: str | None, **options: Any
+) -> list[LayeredGraph]:
+    """The graph in a file, or the graphs of a text: whichever the user named."""
+    if (text is None) == (graph_file is None):
+        raise click.UsageError("Name a TEXT, or a graph by --graph FILE.graphml.")
+    if graph_file is None:
+        assert text is not None
+        return trace_graphs(model_or_embedded(model), read_text(text, pair), **options)
+    _refuse_options_of_a_text({"pair", "model", *options})
+    from flowgraph.graph import LayeredGraph
+
+    return [LayeredGraph.read_graphml(graph_file)]
+
+
+def _refuse_options_of_a_text(names: set[str]) -> None:
+    """An error for options on the command line that a graph which is made already cannot heed."""
+    context = click.get_current_context()
+    given = click.core.ParameterSource.COMMANDLINE
+    wrong = [
+        max(parameter.opts, key=len)
+        for parameter in context.command.params
+        if parameter.name in names and context.get_parameter_source(parameter.name) is given
+    ]
+    if wrong:
+        raise click.UsageError(f"{', '.join(wrong)}: for a TEXT; the graph of --graph is made already.")
+
+
 def watched(progress: bool | None) -> bool:
     """Whether to show a bar: as told, else where standard error is a terminal."""
     return sys.stderr.isatty() if progress is None else progress

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,11 +13,9 @@ from flowgraph.cli._options import (
     LEVEL,
     debug_option,
     graph_options,
-    model_or_embedded,
+    graph_or_text_argument,
+    graphs_of,
     parse_target,
-    read_text,
-    text_argument,
-    trace_graphs,
 )
 from flowgraph.cli._output import say
 
@@ -23,13 +24,22 @@ if TYPE_CHECKING:
     from flowgraph.solvers import FlowResult
 
 
+FORMATS = ("graphml", "gexf", "json")
+
+
 @click.command(
     "export",
     epilog="Example: flowgraph export 'The cat sat on the mat.' --out cat.graphml --flow sat cat",
 )
-@text_argument
+@graph_or_text_argument
 @click.option(
     "--out", required=True, type=click.Path(dir_okay=False), metavar="FILE", help="The file to write."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="Form of the file.  [default: by the ending of its name, else graphml]",
 )
 @click.option(
     "--flow",
@@ -46,9 +56,11 @@ if TYPE_CHECKING:
 @graph_options
 @debug_option
 def command(
-    text: str,
+    text: str | None,
     pair: str | None,
+    graph_file: str | None,
     out: str,
+    form: str | None,
     flow: tuple[str, str] | None,
     level: int | str,
     threshold: float | None,
@@ -58,20 +70,29 @@ def command(
     edges: str,
     **options: Any,
 ) -> None:
-    """Write the layered graph of TEXT as GraphML, for Gephi, Cytoscape, yEd, networkx or igraph.
+    """Write the layered graph of TEXT for other programs.
 
-    TEXT is a sentence in quotes, or - to read standard input. Nodes are tokens at levels, edges carry
-    capacities; with --flow also one pair's flow and minimum cut.
+    GraphML is for Gephi, Cytoscape, yEd, networkx and igraph; GEXF for Gephi, with positions to start from;
+    JSON is node-link data, as d3 and networkx read it. TEXT is a sentence in quotes, or - to read standard
+    input. Nodes are tokens at levels, edges carry capacities; with --flow also one pair's flow and minimum cut.
     """
-    (graph,) = trace_graphs(model_or_embedded(model), read_text(text, pair), edges=[edges], **options)
+    (graph,) = graphs_of(text, pair, graph_file, model, edges=[edges], **options)
     result = pair_flow(graph, *flow, level=level, solver=solver) if flow else None
-    pruning = {"threshold": threshold, "top_k": top_k}
-    graph.write_graphml(
-        out, flow=result, **{name: value for name, value in pruning.items() if value is not None}
-    )
-    if result is not None:
-        say(f"flow {flow[0]} -> {flow[1]}: {result.value:.6g} ({result.solver})" if flow else "")
+    _writer(form or _form_of(out))(graph, out, flow=result, threshold=threshold, top_k=top_k)
+    if flow and result is not None:
+        say(f"flow {flow[0]} -> {flow[1]}: {result.value:.6g} ({result.solver})")
     say(f"wrote {out}: {graph.num_nodes} nodes, {graph.num_edges} edges before pruning")
+
+
+def _form_of(path: str) -> str:
+    """The form that the ending of a file's name stands for."""
+    ending = os.path.splitext(path)[1].lower().lstrip(".")
+    return ending if ending in FORMATS else FORMATS[0]
+
+
+def _writer(form: str) -> Callable[..., None]:
+    """``write_graphml`` and its like; each stands in a module of its own."""
+    return getattr(import_module(f"flowgraph.export.{form}"), f"write_{form}")
 
 
 def pair_flow(

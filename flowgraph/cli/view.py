@@ -8,11 +8,9 @@ import click
 
 from flowgraph.cli._options import (
     debug_option,
-    model_or_embedded,
-    read_text,
+    graph_or_text_argument,
+    graphs_of,
     several_graphs_options,
-    text_argument,
-    trace_graphs,
 )
 from flowgraph.cli._output import say
 
@@ -20,7 +18,7 @@ from flowgraph.cli._output import say
 @click.command(
     "view", epilog="Example: flowgraph view 'The cat sat on the mat.' --edges attention,alti --out cat.html"
 )
-@text_argument
+@graph_or_text_argument
 @click.option(
     "--out", required=True, type=click.Path(dir_okay=False), metavar="FILE.html", help="The file to write."
 )
@@ -35,7 +33,14 @@ from flowgraph.cli._output import say
 @several_graphs_options
 @debug_option
 def command(
-    text: str, pair: str | None, out: str, max_mb: float, model: str | None, edges: str, **options: Any
+    text: str | None,
+    pair: str | None,
+    graph_file: str | None,
+    out: str,
+    max_mb: float,
+    model: str | None,
+    edges: str,
+    **options: Any,
 ) -> None:
     """Write one self-contained interactive page about TEXT: it loads nothing, so it can be sent to anyone.
 
@@ -45,6 +50,5 @@ def command(
     from flowgraph.export.page import page
 
     kinds = [kind.strip() for kind in edges.split(",")]
-    graphs = trace_graphs(model_or_embedded(model), read_text(text, pair), edges=kinds, **options)
-    page(graphs, out, max_mb=max_mb)
+    page(graphs_of(text, pair, graph_file, model, edges=kinds, **options), out, max_mb=max_mb)
     say(f"wrote {out}: open it in a browser")

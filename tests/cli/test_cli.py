@@ -210,6 +210,38 @@ def test_export_prunes(flowgraph, tmp_path):
 
 
 # --- view and demo ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "options", "start"),
+    [
+        ("cat.gexf", (), "<?xml version='1.0' encoding='us-ascii'?>\n<gexf "),
+        ("cat.JSON", (), '{"directed": true'),
+        ("cat.txt", (), "<?xml version='1.0' encoding='us-ascii'?>\n<graphml "),
+        ("cat.graphml", ("--format", "json"), '{"directed": true'),
+    ],
+)
+def test_export_forms_hold_the_same_graph(name, options, start, flowgraph, tmp_path):
+    asked = ("--flow", "sat", "cat", "--top-k", 3)
+    assert flowgraph("export", TEXT, "--out", tmp_path / "source.graphml", *asked)[0] == 0
+    edges = fg.LayeredGraph.read_graphml(tmp_path / "source.graphml").num_edges
+    code, _, err = flowgraph("export", TEXT, "--out", tmp_path / name, *asked, *options)
+    assert code == 0, err
+    text = (tmp_path / name).read_text("ascii")
+    assert text.startswith(start)
+    assert text.count("<edge ") + text.count('"source": ') == edges
+    assert text.count('"flow": ') == (edges if text.startswith("{") else 0)
+
+
+def test_a_graph_that_was_exported_is_exported_again_and_viewed(flowgraph, tmp_path):
+    first, again = tmp_path / "first.graphml", tmp_path / "again.graphml"
+    assert flowgraph("export", TEXT, "--edges", "norm", "--out", first)[0] == 0
+    code, _, err = flowgraph("export", "--graph", first, "--out", again)
+    assert code == 0, err
+    assert again.read_bytes() == first.read_bytes()
+    code, _, err = flowgraph("view", "--graph", first, "--out", tmp_path / "view.html")
+    assert code == 0, err
+    assert "all-MiniLM-L6-v2" in (tmp_path / "view.html").read_text("utf-8")
+
+
 
 
 def test_view_writes_one_page(flowgraph, tmp_path):
@@ -386,6 +418,16 @@ def test_an_old_file_survives_a_failure(flowgraph, tmp_path):
 )
 def test_debug_shows_the_traceback(flowgraph, arguments):
     code, _, err = flowgraph(*arguments)
+        (("export", "--out", "x.graphml"), "error: Name a TEXT, or a graph by --graph"),
+        (
+            ("export", TEXT, "--graph", __file__, "--out", "x.graphml"),
+            "error: Name a TEXT, or a graph by --graph",
+        ),
+        (
+            ("view", "--graph", __file__, "--edges", "norm", "--heads", "each", "--out", "x.html"),
+            "error: --edges, --heads: for a TEXT; the graph of --graph is made already",
+        ),
+        (("view", "--graph", __file__, "--out", "x.html"), "is not well-formed XML"),
     assert code == 2
     assert "Traceback (most recent call last)" in err
     assert err.splitlines()[-1].startswith("error: level: 9")
