@@ -17,6 +17,10 @@ from flowgraph.errors import FlowgraphError
 Stack = Literal["self", "encoder", "decoder"]
 
 
+class HybridModelError(FlowgraphError):
+    """The model has layers without attention; ``hybrid="skip"`` passes over them."""
+
+
 @dataclass(frozen=True)
 class Block:
     """One block that attends."""
@@ -149,7 +153,7 @@ def _tower(model: Any, stack: str) -> str:
 def _refuse_hybrid(model: Any, mixers: list[tuple[int, str]]) -> NoReturn:
     kinds = " and ".join(dict.fromkeys(mixer for _, mixer in mixers))
     layers = ", ".join(str(number) for number, _ in mixers)
-    raise FlowgraphError(
+    raise HybridModelError(
         f"model: {type(model).__name__} has layers without attention ({kinds}: layer {layers}), which mix "
         "tokens in a way no attention graph shows; pass hybrid='skip' to pass over them"
     )
@@ -159,10 +163,22 @@ def _why_no_blocks(model: nn.Module) -> str:
     name = type(model).__name__
     if not any("attention" in type(m).__name__.lower() for m in model.modules()):
         return f"model: {name} has no attention, so there is nothing to trace"
+    block = _likely_block(model)
     return (
-        f"model: {name} is not among the architectures flowgraph knows, so it could misread where its "
-        f"blocks keep their values, projections and norms; known are {', '.join(known_families())}"
+        f"model: {name} is not among the architectures flowgraph knows: there is no layout for its blocks"
+        f"{f' ({block})' if block else ''}, which says where they keep their values, projections and norms; "
+        f"'flowgraph models --list' shows the {len(known_families())} families that have one"
     )
+
+
+def _likely_block(model: nn.Module) -> str | None:
+    """The class of the outermost repeated modules that hold attention."""
+    for layers in model.modules():
+        if isinstance(layers, nn.ModuleList):
+            for block in layers:
+                if any("attention" in type(m).__name__.lower() for m in block.modules()):
+                    return type(block).__name__
+    return None
 
 
 def known_families() -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from flowgraph.attribution import Attribution
+    from flowgraph.capture.support import Support
 
 _MOST_COLUMNS = 8
 
@@ -89,16 +90,34 @@ def bar_table(attribution: Attribution, columns: dict[str, np.ndarray], title: s
     return table
 
 
-def support_table(reasons: Mapping[str, str | None], title: str) -> Table:
-    """Edge kinds down; beside each whether it works, and why not."""
+def support_table(support: Support, title: str) -> Table:
+    """Edge kinds down; beside each whether it works, or which parts of the model it works for, and why not."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for heading in ("edge kind", "works", "why not"):
         table.add_column(heading)
-    for kind, why in reasons.items():
-        table.add_row(*_texts(kind, "yes" if why is None else "no", why or ""))
+    for kind, why in support.kinds.items():
+        parts = ", ".join(support.working_parts(kind))
+        table.add_row(*_texts(kind, "yes" if why is None else parts or "no", why or ""))
+    return table
+
+
+def families_table(families: Sequence[str], refused: Mapping[str, str]) -> Table:
+    """Families of models that can be traced, then those that cannot, with the reason."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(
+        title=f"{len(families)} families of models", box=SIMPLE_HEAD, title_justify="left", pad_edge=False
+    )
+    for heading in ("family", "known", "why not"):
+        table.add_column(heading)
+    for family in families:
+        table.add_row(*_texts(family, "yes", ""))
+    for family, why in sorted(refused.items()):
+        table.add_row(*_texts(family, "no", why))
     return table
 
 

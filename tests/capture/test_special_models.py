@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from flowgraph.capture.run import trace
-from flowgraph.capture.support import supported_kinds
+from flowgraph.capture.support import support, supported_kinds
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from tests.models import HYBRIDS, VISIONS, model_inputs, picture, tiny, token_ids
 
@@ -133,6 +133,10 @@ def test_layers_without_attention_are_refused_unless_passed_over(family):
     with pytest.raises(FlowgraphError, match=r"layers without attention .*layer 1, 3.*hybrid='skip'"):
         trace(model, None, model_inputs(family))
     assert all("hybrid='skip'" in reason for reason in supported_kinds(model).values())
+    found = support(model)
+    assert "layers without attention" in found.hybrid
+    assert found.kinds == supported_kinds(model, hybrid="skip")
+    assert found.kinds["attention"] is None
     with pytest.warns(FlowgraphWarning, match="layers 1, 3 have no attention"):
         result = trace(model, None, model_inputs(family), hybrid="skip")
     assert result.meta["layer_numbers"] == [2, 4]

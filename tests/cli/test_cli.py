@@ -18,6 +18,7 @@ import flowgraph as fg
 from flowgraph import cli
 from flowgraph.cli._options import with_options
 from flowgraph.embedded import SENTENCE
+from tests import models
 
 pytestmark = pytest.mark.usefixtures("embedded")
 
@@ -209,7 +210,6 @@ def test_export_prunes(flowgraph, tmp_path):
     assert graph.num_edges == graph.num_nodes - graph.levels[0].size
 
 
-# --- view and demo ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "options", "start"),
     [
@@ -242,6 +242,7 @@ def test_a_graph_that_was_exported_is_exported_again_and_viewed(flowgraph, tmp_p
     assert "all-MiniLM-L6-v2" in (tmp_path / "view.html").read_text("utf-8")
 
 
+# --- view and demo ----------------------------------------------------------------------------------------
 
 
 def test_view_writes_one_page(flowgraph, tmp_path):
@@ -301,13 +302,74 @@ def test_models_shows_what_works(flowgraph):
     assert all(f" {kind} " in out for kind in fg.mixing.names())
 
 
-def test_models_says_why_not(flowgraph, monkeypatch):
-    reasons = {"attention": None, "alti": "'alti' needs the stream"}
-    monkeypatch.setattr("flowgraph.capture.support.supported_kinds", lambda model: reasons)
-    _, out, _ = flowgraph("models")
-    assert "'alti' needs the stream" in out
-    _, out, _ = flowgraph("models", "--format", "json")
-    assert json.loads(out)["edges"]["alti"] == {"works": False, "why_not": "'alti' needs the stream"}
+@pytest.fixture
+def folder_of(tmp_path):
+    def save(family):
+        model, _ = models.tiny(family)
+        model.save_pretrained(tmp_path / family)
+        return tmp_path / family
+
+    return save
+
+
+def test_models_says_why_not_and_for_which_parts(flowgraph, folder_of):
+    folder = folder_of("t5")
+    _, out, _ = flowgraph("models", "--model", folder)
+    assert "encoder, decoder" in out
+    assert "is not defined for cross-attention" in " ".join(out.split())
+    _, out, _ = flowgraph("models", "--model", folder, "--format", "json")
+    values = json.loads(out)
+    alti = values["edges"]["alti"]
+    assert alti["works"] is False
+    assert "cross-attention" in alti["why_not"]
+    assert alti["parts"] == {"encoder": None, "decoder": None, "cross": alti["why_not"]}
+    assert values["edges"]["norm"]["works"] is True
+    assert "hybrid" not in values
+
+
+def test_models_shows_what_a_hybrid_gives_when_its_other_layers_are_passed_over(flowgraph, folder_of):
+    folder = folder_of("qwen3-next")
+    code, out, err = flowgraph("models", "--model", folder)
+    assert code == 0
+    assert "note: this is what --hybrid skip gives" in err
+    assert "layers without attention (linear attention: layer 1, 3)" in err
+    assert "a gate stands between" in " ".join(out.split())
+    _, out, _ = flowgraph("models", "--model", folder, "--format", "json")
+    values = json.loads(out)
+    assert values["edges"]["attention"]["works"] is True
+    assert values["edges"]["alti"]["works"] is False
+    assert "layers without attention" in values["hybrid"]
+
+
+def test_models_says_once_why_a_model_cannot_be_traced(flowgraph, tmp_path):
+    from transformers import CanineConfig, CanineModel
+
+    small = {k: v for k, v in models.SMALL.items() if k != "vocab_size"}
+    CanineModel(CanineConfig(**small)).save_pretrained(tmp_path)
+    code, out, _ = flowgraph("models", "--model", tmp_path)
+    assert code == 0
+    assert out.startswith("No edge kind works for CanineModel (canine): ")
+    assert out.count("no layout for its blocks (CanineLayer)") == 1
+    _, out, _ = flowgraph("models", "--model", tmp_path, "--format", "json")
+    edges = json.loads(out)["edges"]
+    assert set(edges) == set(fg.mixing.names())
+    assert all("CanineLayer" in kind["why_not"] for kind in edges.values())
+
+
+def test_models_lists_families(flowgraph):
+    from flowgraph.capture.survey import known_families
+
+    code, out, _ = flowgraph("models", "--list")
+    assert code == 0
+    lines = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert all("yes" in lines[family] for family in known_families())
+    assert "windows of an image" in lines["swin"]
+    values = json.loads(flowgraph("models", "--list", "--format", "json")[1])
+    assert values["families"] == known_families()
+    assert "reformer" in values["refused"]
+    code, _, err = flowgraph("models", "--list", "--model", "bert")
+    assert code == 2
+    assert "--list is of all families" in err
 
 
 # --- bad input --------------------------------------------------------------------------------------------
@@ -356,6 +418,16 @@ ATTRIBUTE = ("attribute", TEXT)
         (("export", TEXT, "--out", "/no/such/folder/x.graphml"), "error: path: the folder '/no/such/folder'"),
         (("export", TEXT, "--out", "x.graphml", "--flow", "sat"), "Option '--flow' requires 2 arguments"),
         (("export", TEXT, "--out", "x.graphml", "--edges", "norm,alti"), "unknown edge kind 'norm,alti'"),
+        (("export", "--out", "x.graphml"), "error: Name a TEXT, or a graph by --graph"),
+        (
+            ("export", TEXT, "--graph", __file__, "--out", "x.graphml"),
+            "error: Name a TEXT, or a graph by --graph",
+        ),
+        (
+            ("view", "--graph", __file__, "--edges", "norm", "--heads", "each", "--out", "x.html"),
+            "error: --edges, --heads: for a TEXT; the graph of --graph is made already",
+        ),
+        (("view", "--graph", __file__, "--out", "x.html"), "is not well-formed XML"),
         (("view", TEXT), "error: Missing option '--out'"),
         (("view", TEXT, "--out", "x.html", "--max-mb", "0"), "error: max_mb: "),
         (("models", "--model", "nobody/no-such-model"), "error: model: nobody/no-such-model cannot be"),
@@ -418,16 +490,6 @@ def test_an_old_file_survives_a_failure(flowgraph, tmp_path):
 )
 def test_debug_shows_the_traceback(flowgraph, arguments):
     code, _, err = flowgraph(*arguments)
-        (("export", "--out", "x.graphml"), "error: Name a TEXT, or a graph by --graph"),
-        (
-            ("export", TEXT, "--graph", __file__, "--out", "x.graphml"),
-            "error: Name a TEXT, or a graph by --graph",
-        ),
-        (
-            ("view", "--graph", __file__, "--edges", "norm", "--heads", "each", "--out", "x.html"),
-            "error: --edges, --heads: for a TEXT; the graph of --graph is made already",
-        ),
-        (("view", "--graph", __file__, "--out", "x.html"), "is not well-formed XML"),
     assert code == 2
     assert "Traceback (most recent call last)" in err
     assert err.splitlines()[-1].startswith("error: level: 9")
