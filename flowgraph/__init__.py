@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flowgraph.rollout import raw, rollout
 
 if TYPE_CHECKING:
-    from flowgraph import mixing, solvers
+    from flowgraph import bench, mixing, solvers
     from flowgraph.attribution import Attribution, attribute, attribute_graph
     from flowgraph.capture.run import trace
     from flowgraph.capture.trace import Trace
@@ -71,7 +71,7 @@ _HOME = {
 }
 """Public name -> the module of this package that defines it."""
 
-_ROOMS = ("mixing", "solvers")
+_ROOMS = ("bench", "mixing", "solvers")
 """Public modules."""
 
 __all__ = [
@@ -93,6 +93,7 @@ __all__ = [
     "attention_flow",
     "attribute",
     "attribute_graph",
+    "bench",
     "bottleneck",
     "check_flow",
     "evaluate",

@@ -156,3 +156,29 @@ def test_every_extra_it_names_exists():
     named = set(re.findall(r"`([a-z]+)`", section))
     assert named <= set(extras)
     assert set(extras) - named <= {"test", "lint"}
+
+
+def test_every_family_it_names_is_in_the_table_of_architectures():
+    from flowgraph.capture.architectures import BLOCKS
+
+    known = {re.sub(r"[^a-z0-9]", "", block.split(".")[0]) for block in BLOCKS}
+    rows = re.findall(
+        r"^\| (?:encoders|decoders|encoder–decoders|vision|hybrids[^|]*) \| ([^|]*) \|$", README, re.M
+    )
+    named = [re.sub(r"[^a-z0-9]", "", name.lower()) for row in rows for name in row.split(",")]
+    assert len(rows) == 5
+    assert set(named) <= known
+
+
+def test_the_keys_it_names_are_written():
+    from flowgraph.bench.report import Report
+    from flowgraph.corpus.summary import Summary
+
+    def named(command):
+        (row,) = re.findall(rf"^\| `{command}` \| (.*) \|$", README, re.M)
+        return set(re.findall(r"`([a-z_]+)`", row))
+
+    assert named("run") <= set(Summary().to_dict())
+    top = set(Report([], {}, {}, {}, []).to_dict())
+    assert {"machine", "versions", "settings", "growth", "graphs"} <= named("bench") & top
+    assert named("evaluate") == {"meta", "correlations", "curves"}
