@@ -155,7 +155,8 @@ class StackPairs(AllPairs):
         """What the exact flows of lower levels say, against the tightened bounds."""
         if level - 1 in self._exact:
             lower = np.zeros(pairs.open.shape)
-            if level - 2 in self._exact:
+            # lower down flows from several nodes add up, and the largest of them says too little
+            if level >= 5 and level - 2 in self._exact:
                 below = self._below[level - 3]
                 lower = bounds.climb_two(self._matrices[:level], rows, below, pairs.open)
             pairs.settle_above(lower, "levels below")
