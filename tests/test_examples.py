@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.timeout(900)  # some train a small model
@@ -24,6 +25,7 @@ WRITES = {
     "generated_token": "generated_token.png",
     "image": "image.png",
     "own_solver": "own_solver.png",
+    "three_methods": "three_methods.png",
     "which_solver": "which_solver.png",
 }
 NEEDS = {"corpus_with_polars": ("polars", "pyarrow"), "which_solver": ("ortools",)}
@@ -123,3 +125,16 @@ def test_the_corpus_comes_back(outputs):
     assert "farmers" not in counts
     scores = [float(row["mean_score"]) for row in rows]
     assert scores == sorted(scores, reverse=True)
+
+
+@pytest.mark.usefixtures("embedded")
+def test_the_picture_kept_is_the_one_drawn(outputs):
+    """But for what fonts and libraries of another version change."""
+    image = pytest.importorskip("PIL.Image")
+    kept = FOLDER / "images" / "flow.png"
+    assert kept.stat().st_size < 60_000
+    folder, _ = outputs("three_methods")
+    drawn, known = (image.open(path).convert("L") for path in (folder / "three_methods.png", kept))
+    assert drawn.size == known.size
+    difference = np.abs(np.asarray(drawn, float) - np.asarray(known, float))
+    assert difference.mean() < 1.0  # of 255; the same picture of another sentence differs by 2.7
