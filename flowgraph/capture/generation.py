@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,70 @@ from flowgraph.capture.survey import is_seq2seq, text_config
 from flowgraph.capture.tokens import tokens_from_ids
 from flowgraph.errors import FlowgraphError
 
+_COUNTS = ("max_new_tokens", "max_length", "min_new_tokens", "min_length", "num_beams")
+"""Options that are whole numbers."""
+
+_INPUTS = (
+    "inputs",
+    "input_ids",
+    "inputs_embeds",
+    "input_features",
+    "pixel_values",
+    "attention_mask",
+    "position_ids",
+    "decoder_input_ids",
+    "decoder_inputs_embeds",
+    "decoder_attention_mask",
+    "encoder_outputs",
+    "past_key_values",
+)
+"""Arguments of ``model.generate`` that are what it reads, not how it writes."""
+
+
+def read_options(generate: Mapping[str, Any] | int | None) -> dict[str, Any] | None:
+    """Options of ``model.generate`` from a mapping or a number of new tokens; None for None.
+
+    Raises ``FlowgraphError`` for what no model takes; what one model refuses is known when it writes.
+    """
+    if generate is None:
+        return None
+    if isinstance(generate, int) and not isinstance(generate, bool):
+        generate = {"max_new_tokens": generate}
+    if not isinstance(generate, Mapping):
+        raise FlowgraphError(
+            f"generate: {generate!r} is neither a number of tokens nor a mapping of options; pass for example "
+            "{'max_new_tokens': 20}"
+        )
+    for name, value in generate.items():
+        if not isinstance(name, str):
+            raise FlowgraphError(
+                f"generate: the option {name!r} is no name; pass names such as 'max_new_tokens'"
+            )
+        if name in _INPUTS:
+            raise FlowgraphError(
+                f"generate: {name!r} is an input of the model; pass it as text, among ready inputs"
+            )
+        if name in ("trust_remote_code", "custom_generate"):
+            raise FlowgraphError(
+                f"generate: {name!r} runs code from the hub, which flowgraph does not; leave it out"
+            )
+        if name in _COUNTS and value is not None:
+            _check_count(name, value)
+    if generate.get("num_return_sequences") not in (None, 1):
+        raise FlowgraphError(
+            f"generate: num_return_sequences={generate['num_return_sequences']!r} must be 1; trace each sequence on "
+            "its own"
+        )
+    return dict(generate)
+
+
+def _check_count(name: str, value: Any) -> None:
+    least = 0 if name.startswith("min") else 1
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FlowgraphError(f"generate: {name}={value!r} is no whole number; pass an int, at least {least}")
+    if value < least:
+        raise FlowgraphError(f"generate: {name}={value} is too small; it must be at least {least}")
+
 
 def continued(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Example:
     """``example`` with what the model wrote: behind the prompt of a decoder, as target of an encoder-decoder
@@ -21,14 +86,14 @@ def continued(model: Any, tokenizer: Any, example: Example, options: dict[str, A
     ``meta["generated"]`` is ``[first, last + 1]`` position of what was written. The forward pass over the
     result is teacher-forced: position t - 1 gives the scores token t was chosen by.
     """
-    _check_options(model, options)
+    _check_can_write(model)
     if is_seq2seq(model):
         return _with_target(model, tokenizer, example, options)
     if "input_ids" not in example.inputs:
         raise FlowgraphError("generate: the inputs hold no input_ids to continue")
     prompt = example.inputs["input_ids"]
     _check_room(model, prompt.shape[1], options)
-    written = _generate(model, example, options)
+    written = _generate(model, tokenizer, example, options)
     if written.shape[1] <= prompt.shape[1]:
         raise FlowgraphError("generate: the model wrote nothing; raise max_new_tokens")
     words = None if example.tokens is None else example.tokens.word_ids
@@ -41,7 +106,7 @@ def continued(model: Any, tokenizer: Any, example: Example, options: dict[str, A
 
 
 def _with_target(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Example:
-    written = _generate(model, example, options).cpu()
+    written = _generate(model, tokenizer, example, options).cpu()
     if written.shape[1] < 2:
         raise FlowgraphError("generate: the model wrote nothing; raise max_new_tokens")
     return replace(
@@ -67,14 +132,12 @@ def _continued_tokens(ids: list[int], tokenizer: Any, prompt_words: Any) -> Any:
     return replace(tokens, word_ids=(*prompt_words, *rest))
 
 
-def _check_options(model: Any, options: dict[str, Any]) -> None:
+def _check_can_write(model: Any) -> None:
     if not hasattr(model, "generate") or not model.can_generate():
         raise FlowgraphError(
             f"generate: {type(model).__name__} cannot write; load the model with a language head, for "
             "example by AutoModelForCausalLM"
         )
-    if options.get("num_return_sequences", 1) != 1:
-        raise FlowgraphError("generate: num_return_sequences must be 1; trace each sequence on its own")
 
 
 def _check_room(model: Any, prompt: int, options: dict[str, Any]) -> None:
@@ -86,7 +149,7 @@ def _check_room(model: Any, prompt: int, options: dict[str, Any]) -> None:
         )
 
 
-def _generate(model: Any, example: Example, options: dict[str, Any]) -> Tensor:
+def _generate(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Tensor:
     config = text_config(model)
     settings = {"pad_token_id": getattr(config, "pad_token_id", None), **options}
     if settings["pad_token_id"] is None:
@@ -96,4 +159,23 @@ def _generate(model: Any, example: Example, options: dict[str, Any]) -> Tensor:
     if "input_ids" in inputs:  # no pads are left, and generate cannot know
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     settings["return_dict_in_generate"] = False
-    return model.generate(**inputs, **settings)
+    if "stop_strings" in options:
+        settings.setdefault("tokenizer", tokenizer)
+    if getattr(config, "num_decoder_layers", None) not in (None, getattr(config, "num_layers", None)):
+        settings.setdefault("use_cache", False)  # T5's cache has as many layers as its encoder
+    try:
+        return model.generate(**inputs, **settings)
+    except Exception as error:  # of many sorts, raised wherever an option is first looked at
+        raise FlowgraphError(_explain(error, options)) from None
+
+
+def _explain(error: Exception, options: Mapping[str, Any]) -> str:
+    """What the model objects to, after the options it names; after all that were not checked where it names
+    none."""
+    text = " ".join(str(error).split())
+    named = [n for n in options if n in text] or [n for n in options if n not in _COUNTS] or options
+    what = ", ".join(f"{name}={options[name]!r}" for name in named) or "the model's own options"
+    return (
+        f"generate: with {what} the model cannot write ({type(error).__name__}: {text[:300]}); change or leave out "
+        "what it names (transformers.GenerationConfig says what each option takes)"
+    )

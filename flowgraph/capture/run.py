@@ -14,7 +14,7 @@ from torch import nn
 from flowgraph import mixing
 from flowgraph.capture.assemble import make_trace
 from flowgraph.capture.forward import Job
-from flowgraph.capture.generation import continued
+from flowgraph.capture.generation import continued, read_options
 from flowgraph.capture.inputs import Example, check_indices
 from flowgraph.capture.interface import alone, evaluation_mode, uncompiled
 from flowgraph.capture.loading import load
@@ -84,7 +84,7 @@ def trace(
     kinds = _read_kinds(edges)
     mixing.check_heads(kinds, heads)
     limit = read_max_memory(max_memory)
-    options = _read_generate(generate)
+    options = read_options(generate)
     if isinstance(model, (str, os.PathLike)):
         model, loaded = load(model, generate=options is not None)
         tokenizer = loaded if tokenizer is None else tokenizer
@@ -124,22 +124,6 @@ def _read_kinds(edges: str | Iterable[str]) -> tuple[EdgeKind, ...]:
         raise FlowgraphError(f"edges: none given; choose from {', '.join(mixing.names())}")
     kinds = {kind.name: kind for kind in map(mixing.get, names)}
     return tuple(kinds.values())
-
-
-def _read_generate(generate: Mapping[str, Any] | int | None) -> dict[str, Any] | None:
-    if generate is None:
-        return None
-    if isinstance(generate, int) and not isinstance(generate, bool):
-        generate = {"max_new_tokens": generate}
-    if not isinstance(generate, Mapping):
-        raise FlowgraphError(
-            f"generate: {generate!r} is neither a number of tokens nor a mapping of options; pass for example "
-            "{'max_new_tokens': 20}"
-        )
-    new = generate.get("max_new_tokens")
-    if isinstance(new, int) and new < 1:
-        raise FlowgraphError(f"generate: {new} new tokens; it must be at least 1")
-    return dict(generate)
 
 
 def _unwrap(model: Any) -> Any:

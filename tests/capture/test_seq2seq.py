@@ -396,8 +396,7 @@ def test_words_of_the_continuation_count_on():
 
 @pytest.mark.parametrize("family", SEQ2SEQS)
 def test_an_encoder_decoder_writes_its_target(family):
-    layers = {"num_decoder_layers": 2} if family == "t5" else {}
-    model, tokenizer = tiny(family, **layers)
+    model, tokenizer = tiny(family)
     result = trace(model, tokenizer, SOURCE, generate={"max_new_tokens": 4}, edges=["attention", "norm"])
     start, stop = result.meta["generated"]
     assert (start, stop) == (1, len(result.target_tokens))
@@ -434,7 +433,50 @@ def test_generation_that_cannot_be():
         FlowgraphError, match="prompt of 7 tokens and 60 new ones are more than the model's 64"
     ):
         trace(model, tokenizer, SOURCE, generate=60)
-    with pytest.raises(FlowgraphError, match="num_return_sequences must be 1"):
-        trace(model, tokenizer, SOURCE, generate={"num_return_sequences": 2, "do_sample": True})
     with pytest.raises(FlowgraphError, match="GPT2Model cannot write"):
         trace(model.base_model, tokenizer, SOURCE, generate=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_new_tokens": "x"}, "max_new_tokens='x' is no whole number; pass an int, at least 1"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens=2.5 is no whole number"),
+        ({"max_new_tokens": True}, "max_new_tokens=True is no whole number"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0 is too small; it must be at least 1"),
+        ({"num_beams": 0}, "num_beams=0 is too small"),
+        ({"num_beams": "a"}, "num_beams='a' is no whole number"),
+        ({"num_return_sequences": 2}, "num_return_sequences=2 must be 1"),
+        (
+            {"temperature": -1, "do_sample": True},
+            r"with temperature=-1 the model cannot write .*strictly positive",
+        ),
+        ({"repetition_penalty": -1}, "with repetition_penalty=-1 the model cannot write"),
+        ({"no_such_option": 1}, "with no_such_option=1 the model cannot write .*change or leave out"),
+        ({"eos_token_id": "x"}, "with eos_token_id='x' the model cannot write"),
+        ({"cache_implementation": "none"}, "with cache_implementation='none' the model cannot write"),
+        ({"streamer": 1}, "with streamer=1 the model cannot write"),
+        ({"max_length": 3}, "with max_length=3 the model cannot write"),
+        ({"penalty_alpha": 0.6, "top_k": 4}, "with penalty_alpha=0.6, top_k=4 the model cannot write"),
+        ({"trust_remote_code": True}, "'trust_remote_code' runs code from the hub, which flowgraph does not"),
+        ({"input_ids": token_ids(3)}, "'input_ids' is an input of the model; pass it as text"),
+        ({"attention_mask": token_ids(3)}, "'attention_mask' is an input of the model"),
+        ({3: 4}, "the option 3 is no name"),
+        ([3], r"\[3\] is neither a number of tokens nor a mapping"),
+    ],
+)
+def test_options_no_model_can_write_by_are_one_error(options, message):
+    model, tokenizer = tiny("llama")
+    with pytest.raises(FlowgraphError, match=f"^generate: .*{message}") as caught:
+        trace(model, tokenizer, SOURCE, generate=options)
+    shown = caught.value.__cause__ or (not caught.value.__suppress_context__ and caught.value.__context__)
+    assert not shown  # no traceback of transformers before it
+
+
+def test_texts_to_stop_at_reach_the_model_with_the_tokenizer_that_reads_them(monkeypatch):
+    model, tokenizer = tiny("gpt2")
+    given = {}
+    monkeypatch.setattr(model, "generate", lambda input_ids, **options: given.update(options) or token_ids(9))
+    trace(model, tokenizer, SOURCE, generate={"max_new_tokens": 4, "stop_strings": ["mat"]})
+    assert given["tokenizer"] is tokenizer
+    assert given["stop_strings"] == ["mat"]
