@@ -182,3 +182,9 @@ def test_the_keys_it_names_are_written():
     top = set(Report([], {}, {}, {}, []).to_dict())
     assert {"machine", "versions", "settings", "growth", "graphs"} <= named("bench") & top
     assert named("evaluate") == {"meta", "correlations", "curves"}
+
+
+def test_every_link_to_a_file_leads_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert "examples/images/flow.png" in links
+    assert [link for link in links if not (ROOT / link).exists()] == []
