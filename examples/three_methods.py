@@ -16,7 +16,8 @@ from PIL import Image
 
 import flowgraph as fg
 from flowgraph.embedded import embedded_model
-from flowgraph.export.plot import layered, to_bytes
+from flowgraph.export.figure import to_bytes
+from flowgraph.export.plot import layered
 
 TEXT = "The keys on the table are missing."
 SIZE = (9.6, 3.1)  # inches

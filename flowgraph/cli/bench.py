@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from flowgraph.cli._options import (
+    check_picture,
     debug_option,
     format_option,
     model_or_embedded,
@@ -174,7 +174,7 @@ def command(
     for script in scripts:
         load_script(script)
     choose(solvers)  # a wrong name is found before a model is loaded
-    _check_picture(plot)
+    check_picture(plot)
     graphs, families = _graphs(options)
     names = ("tasks", "pairs", "certified", "repeats", "time_limit", "clock", "threads", "seed")
     settings = {name: options[name] for name in names}
@@ -255,16 +255,3 @@ def _texts(options: dict[str, Any]) -> list[Any]:
     from flowgraph.embedded import SENTENCE
 
     return [SENTENCE, _LONGER]
-
-
-def _check_picture(path: str | None) -> None:
-    """A picture that cannot be made is found before the solvers run."""
-    if path is None:
-        return
-    from flowgraph.export.plot import FORMATS, new_figure
-
-    new_figure(1, 1)
-    if not path.lower().endswith(tuple(f".{form}" for form in FORMATS)):
-        raise click.BadParameter(f"{path!r} does not end in .{', .'.join(FORMATS)}", param_hint="'--plot'")
-    if not (Path(path).parent).is_dir():
-        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="'--plot'")

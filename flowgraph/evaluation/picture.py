@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowgraph.export.plot import finish, new_figure
+from flowgraph.export.figure import finish, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -89,9 +89,10 @@ def _picture(attribution: Attribution) -> str | None:
 def _encoded(draw: Callable[[Any], Any]) -> str | None:
     """A picture as base64 of a PNG; None where matplotlib is not installed. ``draw`` is given the plot module."""
     from flowgraph.export import plot
+    from flowgraph.export.figure import to_bytes
 
     try:
-        return base64.b64encode(plot.to_bytes(draw(plot), dpi=80)).decode("ascii")
+        return base64.b64encode(to_bytes(draw(plot), dpi=80)).decode("ascii")
     except MissingDependencyError:
         return None
 

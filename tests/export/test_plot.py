@@ -104,6 +104,15 @@ def test_small_scores_beside_a_large_one_are_told_apart() -> None:
     assert plot.heatmap(scores, scale="linear").axes[0].images[0].norm(0.25) == pytest.approx(0.25)
 
 
+@pytest.mark.parametrize(
+    ("values", "start"), [([[0.0, 1.0]], 0.0), ([[0.25, 1.0]], 0.0), ([[0.5, 1.0]], 0.5), ([[0.5, 0.5]], 0.0)]
+)
+def test_where_all_scores_are_large_the_scale_starts_at_the_least(values: Any, start: float) -> None:
+    axes = plot.heatmap(np.array(values)).axes[0]
+    assert axes.images[0].norm.vmin == start
+    assert plot.heatmap(np.array(values), scale="linear").axes[0].images[0].norm.vmin == 0.0
+
+
 def test_signed_scores_have_white_at_zero() -> None:
     norm = plot.heatmap(np.array([[-1.0, 0.5]])).axes[0].images[0].norm
     assert norm(0.0) == pytest.approx(0.5)

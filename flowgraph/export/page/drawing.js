@@ -49,10 +49,16 @@ function drawLit(node) {
   lit.data = segments(largest(amount, MOST_LIT, 0.005 * top), e => Math.sqrt(amount[e] / top));
 }
 
+// 0; where all scores are above a quarter of the largest, the least: from 0 they would look alike (as figure.py)
+function startOfScale(values) {
+  const least = values.reduce((a, b) => b < a ? b : a, Infinity), top = maximum(values);
+  return top / 4 < least && least < top ? least : 0;
+}
+
 function drawHeat() {
   const height = levels[topLevel()].size, width = inputNodes.length;
   const values = Float64Array.from({length: height * width}, (_, k) => known(Math.floor(k / width), k % width));
-  colours.high = maximum(values);
+  colours.setv({low: startOfScale(values), high: maximum(values)});
   const matrix = new data.matrix.constructor(values, [height, width]);  // Bokeh's own kind of array
   image.data = {image: [matrix], x: [-0.5], y: [-0.5], dw: [width], dh: [height]};
 }

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowgraph.export.figure import mostly_small
 from flowgraph.export.labels import visible
-from flowgraph.export.plot import mostly_small
 from flowgraph.graph import LayeredGraph
 
 if TYPE_CHECKING:
@@ -42,12 +42,12 @@ def graph_figure(graph: LayeredGraph, sources: dict[str, ColumnDataSource]) -> F
     count, tallest = len(graph.levels), max(level.size for level in graph.levels)
     pitch = _pitch(tallest)
     width = max(420.0, min(70.0 * count, 360 + 22.0 * count))
-    made = _plain_figure(width, tallest * pitch, "graph", _head(graph))
+    made = _plain_figure(width, _height(tallest), "graph", _head(graph))
     for name in _LINES:
         _draw_lines(made, name, sources[name])
     _draw_nodes(made, graph, min(6.0, pitch * 0.4), sources["marks"])
     _set_range(made.x_range, -0.3, count - 0.7)
-    _set_range(made.y_range, tallest - 0.5, -0.5)
+    _set_range(made.y_range, tallest - 1 + _margin(tallest), -_margin(tallest))
     _label_graph(made, graph, pitch)
     return made
 
@@ -59,14 +59,14 @@ def heat_figure(graph: LayeredGraph, sources: dict[str, ColumnDataSource], colou
     rows = max(level.size for level in graph.levels)
     columns = [token for k in graph.inputs for token in graph.levels[k].tokens]
     width = max(320.0, len(columns) * _pitch(max(rows, len(columns))))
-    made = _plain_figure(width, rows * _pitch(rows), "heat", _head(graph))
+    made = _plain_figure(width, _height(rows), "heat", _head(graph))
     options: dict[str, Any] = {"source": sources["image"], "color_mapper": colours, "name": "image"}
     # row 0 comes first, at the top of a range that runs down
     made.image("image", "x", "y", "dw", "dh", **options)
     outline: dict[str, Any] = {"fill_color": None, "line_width": 2.5, "line_color": COLOURS["cut"][1]}
     made.rect("x", "y", 1, 1, source=sources["cells"], name="cells", **outline)
     _set_range(made.x_range, -0.5, len(columns) - 0.5)
-    _set_range(made.y_range, rows - 0.5, -0.5)
+    _set_range(made.y_range, rows - 1 + _margin(rows), -_margin(rows))
     _label(made.xaxis[0], columns, width / len(columns), turned=True)
     _label(made.yaxis[0], graph.levels[graph.layers[-1]].tokens, _pitch(rows))
     bar = ColorBar(color_mapper=colours, width=10, height=160, background_fill_alpha=0, location=(0, 0))
@@ -88,6 +88,16 @@ def colour_mapper(values: np.ndarray) -> Any:
 def _pitch(count: int) -> float:
     """Pixels from token to token."""
     return 26.0 if count <= 16 else 18.0 if count <= 40 else 13.0 if count <= 160 else 6.0
+
+
+def _margin(count: int) -> float:
+    """Rows above the middle of the first token's row: half a row, and room for the ring around a chosen token."""
+    return max(0.5, 8.5 / _pitch(count))
+
+
+def _height(count: int) -> float:
+    """Pixels of a picture with ``count`` rows; the same for both, so that a token stands at one height."""
+    return (count - 1 + 2 * _margin(count)) * _pitch(count)
 
 
 def _head(graph: LayeredGraph) -> int:

@@ -118,8 +118,9 @@ def first_choice(subject: Any, variants: list[Variant]) -> dict[str, Any]:
     special = np.concatenate(
         [graph.levels[k].special or [False] * graph.levels[k].size for k in graph.inputs]
     )
-    # a token's own input is seldom news, nor is one the tokenizer added
-    worth = np.where(special.astype(bool), -1.0, values[target])
+    words = [any(map(str.isalnum, token)) for k in graph.inputs for token in graph.levels[k].tokens]
+    # a token's own input is seldom news, nor is one the tokenizer added; a full stop, only where there is no word
+    worth = np.where(special.astype(bool), -1.0, values[target]) + np.where(words, 0.0, -0.5)
     if len(worth) > target:
         worth[target] = -1.0
     return {"method": method, "layer": layer, "target": target, "input": int(np.argmax(worth))}
