@@ -132,7 +132,7 @@ def make_block(shape: Shape, seed: int = 0, dtype: torch.dtype = torch.float64) 
         block_output=block_output,
         branch_norm=None if branch_norm is None else branch_norm.frozen(attention_output),
         branch_scale=scale,
-        rerun=lambda outputs, positions: finish(stream[positions], outputs),
+        rerun=lambda outputs, positions: finish(stream[positions], outputs.to(dtype)),
         **fields,
     )
     return Block(record, lambda changed: finish(stream, attend(changed)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from flowgraph.capture.interface import AttentionCall, Frame
 from flowgraph.capture.layout import Layout, finish_block, resolve
@@ -109,6 +111,7 @@ class FrameReader:
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
         self._crossed = any(self.part(call) == "cross" for call in frame.calls)
+        self._finish = _Finish(frame.block, frame.layout, frame.stream.dtype)
 
     def part(self, call: AttentionCall) -> Part:
         frame = self._frame
@@ -195,7 +198,7 @@ class FrameReader:
                 "block_output": frame.output[example],
                 "output_norm": self._frozen("output_norm", example),
                 "feed_forward_output": self._pick("outputs", "feed_forward", example),
-                "rerun": _rerun(frame.block, layout, stream),
+                "rerun": self._finish.rerun(stream),
             }
         return fields | {name: None for name in missing if name in fields} | {"missing": missing}
 
@@ -212,12 +215,55 @@ def _as_tensor(scale: Any, like: Tensor) -> Tensor | None:
     return torch.as_tensor(scale, dtype=like.dtype, device=like.device).detach()
 
 
-def _rerun(block: nn.Module, layout: Layout, stream: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    def rerun(attention_output: Tensor, positions: Tensor) -> Tensor:
-        with torch.no_grad():
-            # a batch of one text with N tokens: what follows attention works on each token alone
-            return finish_block(
-                block, layout, stream[positions][None], attention_output.to(stream.dtype)[None]
-            )[0]
+class _Finish(nn.Module):
+    """What follows attention in a block, half precision widened to float32.
 
-    return rerun
+    Outputs of a block that differ by one token's values can be so near that half precision tells them apart by its
+    rounding alone. Its weights are widened in copies, which live as long as this does; the block keeps its own.
+    """
+
+    def __init__(self, block: nn.Module, layout: Layout, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.block = block
+        self._layout = layout
+        self._half = dtype.itemsize < 4
+        self._widened: dict[str, Tensor] | None = None
+
+    def forward(self, stream: Tensor, attention_output: Tensor) -> Tensor:
+        return finish_block(self.block, self._layout, stream, attention_output)
+
+    def rerun(self, stream: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """See :attr:`LayerRecord.rerun`."""
+        dtype = torch.float32 if self._half else stream.dtype
+
+        @torch.no_grad()
+        def rerun(attention_output: Tensor, positions: Tensor) -> Tensor:
+            # a batch of one text with N tokens: what follows attention works on each token alone
+            read = (stream[positions][None].to(dtype), attention_output[None].to(dtype))
+            return (functional_call(self, self._wide(), read) if self._half else self(*read))[0]
+
+        return rerun
+
+    def _wide(self) -> dict[str, Tensor]:
+        if self._widened is None:
+            self._widened = {f"block.{name}": t.float() for name, t in rest_weights(self.block, self._layout)}
+        return self._widened
+
+
+def rest_weights(block: nn.Module, layout: Layout) -> Iterator[tuple[str, Tensor]]:
+    """Name and tensor of every weight in half precision that follows attention in ``block``."""
+    norms = (layout.branch_norm, layout.attention_norm, layout.output_norm)
+    scales = (layout.branch_scale, layout.output_scale)
+    found = [resolve(block, path) for path in (*layout.feed_forward, *norms, *scales)]
+    rest = {
+        id(tensor) for part in found for tensor in (_weights(part) if isinstance(part, nn.Module) else [part])
+    }
+    for name, tensor in chain(
+        block.named_parameters(remove_duplicate=False), block.named_buffers(remove_duplicate=False)
+    ):
+        if id(tensor) in rest and tensor.is_floating_point() and tensor.dtype.itemsize < 4:
+            yield name, tensor
+
+
+def _weights(module: nn.Module) -> Iterator[Tensor]:
+    return chain(module.parameters(), module.buffers())

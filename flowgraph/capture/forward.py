@@ -16,7 +16,7 @@ from flowgraph import mixing
 from flowgraph.capture import inputs as reading
 from flowgraph.capture import memory
 from flowgraph.capture.architectures import find_blocks
-from flowgraph.capture.build import FrameReader
+from flowgraph.capture.build import FrameReader, rest_weights
 from flowgraph.capture.interface import Frame, our_attention, recording
 from flowgraph.capture.record import LayerRecord
 from flowgraph.capture.support import reasons_by_part
@@ -115,8 +115,15 @@ class Job:
             itemsize=dtype_of(self.model).itemsize,
             kinds=len(self.kinds),
             each=self.heads == "each",
+            widened=self._widened(),
         )
         return memory.batch_limit(one, self.limit, tokens)
+
+    def _widened(self) -> int:
+        """Bytes of the largest block's weights in float32, where half precision is re-run in it."""
+        rerun = [b for b in self.survey.blocks if any("rerun" in k.fields(b.layout.kind) for k in self.kinds)]
+        weights = (4 * sum(t.numel() for _, t in rest_weights(b.module, b.layout)) for b in rerun)
+        return max(weights, default=0)
 
     def _forward(
         self, examples: Sequence[reading.Example], kinds: Mapping[str, Sequence[EdgeKind]]

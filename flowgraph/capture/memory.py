@@ -39,18 +39,27 @@ def read_max_memory(max_memory: Any) -> int:
 
 
 def estimate(
-    *, tokens: int, heads: int, layers: int, width: int, itemsize: int, kinds: int, each: bool
+    *,
+    tokens: int,
+    heads: int,
+    layers: int,
+    width: int,
+    itemsize: int,
+    kinds: int,
+    each: bool,
+    widened: int = 0,
 ) -> int:
     """Bytes for one text of ``tokens``: one layer's attention and activations, and all the results.
 
-    One layer at a time is alive, since each is reduced as soon as its block is done.
+    One layer at a time is alive, since each is reduced as soon as its block is done. ``widened``: bytes of weights
+    copied for it.
     """
     matrix = tokens * tokens
     one_layer = _COPIES * heads * matrix * max(itemsize, 4) + 16 * tokens * width * max(itemsize, 4)
     if kinds:
         one_layer += heads * matrix * 8  # a kind accumulates in float64
     results = layers * kinds * matrix * 4 * (heads if each else 1)
-    return one_layer + results
+    return one_layer + results + widened
 
 
 def batch_limit(one: int, limit: int, tokens: int, most: int = 32) -> int:

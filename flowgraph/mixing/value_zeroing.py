@@ -7,9 +7,10 @@ block's input kept.
 
 Limits: one matrix for all heads; what follows attention in the block runs for every visible pair, ``T`` times
 the feed-forward work of a layer; refused where it cannot be re-run. The attention output without token ``j``
-is ``out_attention[i] - sum_h A[h, i, j] f[h, j]``, so attention itself never runs again. In parallel blocks
-the feed-forward part does not read it, and nothing is re-run. Distances are float64: in float32 the small
-ones vanish or turn negative. Mohebbi et al. 2023 (10.18653/v1/2023.eacl-main.245).
+is that with all tokens less ``sum_h A[h, i, j] f[h, j]``, so attention itself never runs again. In parallel
+blocks the feed-forward part does not read it, and nothing is re-run. Models in half precision are re-run in
+float32, and distances are float64: with fewer digits the small ones vanish or turn negative. Rows hold no share
+of the residual stream, though a graph adds none. Mohebbi et al. 2023 (10.18653/v1/2023.eacl-main.245).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from flowgraph.mixing import EdgeKind
 from flowgraph.mixing.parts import blocks, double, parts_of, working_dtype
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from flowgraph.capture.record import LayerRecord
@@ -45,26 +48,35 @@ def _rerun(record: LayerRecord) -> Tensor:
         raise FlowgraphError(
             f"edges: 'value-zeroing' cannot re-run what follows attention in layer {record.layer}"
         )
-    assert record.attention_output is not None
-    assert record.block_output is not None
-    actual = record.attention_output
-    dtype = working_dtype(actual)
-    unit, _ = _unit(double(record.block_output))
     parts = parts_of(record, "projection")
-    attended, weights = actual.to(dtype), record.weights.to(dtype)
-    count = len(actual)
+    attended = (
+        parts.total()
+    )  # not as the model rounded it: where all of it is taken away, nothing must be left
+    if record.output_bias is not None:
+        attended = attended + double(record.output_bias)
+    dtype = working_dtype(record.weights)
+    attended, weights = attended.to(record.weights.device).to(dtype), record.weights.to(dtype)
+    unit = _unit(double(_run_again(record.rerun, attended)))[0]
+    count = len(attended)
     distances = unit.new_zeros(count, count)  # (keys, queries)
     for keys in blocks(count, count, ROWS):
-        vectors = parts.head_vectors(keys, dtype).to(actual.device)  # (keys, H, D)
+        vectors = parts.head_vectors(keys, dtype).to(attended.device)  # (keys, H, D)
         by_key = weights[:, :, keys].permute(2, 1, 0)  # (keys, T, H)
         without = torch.baddbmm(
             attended.expand(len(by_key), -1, -1), by_key, vectors, alpha=-1
         )  # (keys, T, D)
         seen = record.visible[:, keys].T  # (keys, T)
         positions = seen.nonzero()[:, 1]  # (N,)
-        changed = record.rerun(without[seen].to(actual.dtype), positions)  # (N, D)
+        changed = record.rerun(without[seen], positions)  # (N, D)
         distances[keys][seen.to(unit.device)] = _distance(unit[positions.to(unit.device)], double(changed))
     return distances.T
+
+
+def _run_again(rerun: Callable[[Tensor, Tensor], Tensor], attention_output: Tensor) -> Tensor:
+    """(T, D): the block's output by the re-run too, so that one rounding more or less is no distance."""
+    positions = torch.arange(len(attention_output), device=attention_output.device)
+    rows = blocks(len(positions), 1, ROWS)
+    return torch.cat([rerun(attention_output[few], positions[few]) for few in rows])
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,6 +112,6 @@ KIND = EdgeKind(
     "value-zeroing",
     all_heads=value_zeroing,
     holds_residual=True,
-    needs=("values", "output_weight", "attention_output", "block_output"),
+    needs=("values", "output_weight", "block_output"),
     needs_in={"post-norm": ("rerun",), "pre-norm": ("rerun",)},
 )

@@ -233,6 +233,66 @@ def test_half_precision_agrees_to_its_own_rounding(family, dtype):
             assert np.abs(array[0] - exact[part][0]).max() < bound
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in GATED])
+def test_kinds_of_half_precision_agree_to_its_rounding(family, dtype):
+    """In the first layer, which reads what float32 reads; value zeroing compares outputs that are nearly equal."""
+    model, _ = tiny(family)
+    half = copy.deepcopy(model).to(dtype)
+    kinds = ["alti", "norm", "value-zeroing"]
+    exact = traced(family, copy.deepcopy(half).float(), model_inputs(family), edges=kinds)
+    result = traced(family, half, model_inputs(family), edges=kinds)
+    bound = {torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
+    for kind in kinds:
+        part = "self" if isinstance(exact[kind], np.ndarray) else "encoder"
+        if part == "encoder" and part not in exact[kind]:
+            continue
+        first, reference = parts_of(result[kind])[part][0], parts_of(exact[kind])[part][0]
+        assert np.abs(first - reference).max() <= bound * reference.max()
+
+
+def test_memory_of_widened_weights_is_counted():
+    model, _ = tiny("llama")
+    inputs = model_inputs("llama")
+
+    def needed(model, kind):
+        with pytest.raises(FlowgraphError, match="take about") as refusal:
+            trace(model, None, inputs, edges=kind, max_memory=1)
+        return float(str(refusal.value).split("about ")[1].split(" KiB")[0])
+
+    half = copy.deepcopy(model).bfloat16()
+    block = half.model.layers[0]
+    rest = [*block.mlp.parameters(), *block.post_attention_layernorm.parameters()]
+    widened = 4 * sum(p.numel() for p in rest) / 1024
+    assert needed(half, "value-zeroing") - needed(half, "alti") == pytest.approx(widened, abs=0.2)
+    assert needed(model, "value-zeroing") == needed(model, "alti")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_in_half_precision_is_handed_back_after_its_blocks_ran_again(fails):
+    model, _ = tiny("gpt2")
+    model = model.bfloat16().train()
+    before = state_of(model)
+    ran = []
+
+    def failing(module, args):
+        ran.append(args[0].dtype)
+        if fails and args[0].dtype == torch.float32:
+            raise RuntimeError("in the middle")
+
+    hook = model.transformer.h[1].mlp.register_forward_pre_hook(failing)
+    try:
+        if fails:
+            with pytest.raises(RuntimeError, match="in the middle"):
+                trace(model, None, model_inputs("gpt2"), edges="value-zeroing")
+        else:
+            trace(model, None, model_inputs("gpt2"), edges="value-zeroing")
+    finally:
+        hook.remove()
+    assert {torch.float32, torch.bfloat16} == set(ran)
+    assert state_of(model) == before
+
+
 def state_of(model):
     """All that a trace must give back."""
     modules = {
