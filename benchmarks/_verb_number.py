@@ -51,22 +51,45 @@ class Split:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the model is trained; everything that was tuned."""
+    """How the model is trained; everything that was tuned. First on all items, then on natural ones alone: these have
+    few attractors, and a model that learnt from many expects as many."""
 
-    epochs: int = 4
-    natural_copies: int = 2
-    """Times each natural item is seen an epoch."""
-    attracted: int = 8_000
-    """Attractor items drawn for each epoch."""
-    batch: int = 64
+    epochs: int = 3
+    """On all items."""
+    natural_copies: int = 1
+    """Times each natural item is seen in such an epoch."""
+    attracted: int = 60_000
+    """Attractor items drawn for each of them."""
+    batch: int = 128
     rate: float = 1e-3
     """Peak learning rate of AdamW; linear warm-up over the first tenth, then a cosine to 0."""
+    last_epochs: int = 5
+    """On natural items alone."""
+    last_batch: int = 64
+    last_rate: float = 3e-4
     decay: float = 0.05
     dropout: float = 0.1
     unknown: float = 0.1
     """Share of words replaced by [UNK] in training."""
     guess: float = 0.3
     """Weight of a second loss: guess the replaced words, by the (tied) input embeddings."""
+
+    @property
+    def phases(self) -> tuple[Phase, Phase]:
+        return (
+            Phase(self.epochs, self.natural_copies, self.attracted, self.batch, self.rate),
+            Phase(self.last_epochs, 1, 0, self.last_batch, self.last_rate),
+        )
+
+
+class Phase(NamedTuple):
+    """One run of the optimiser, with a schedule of its own."""
+
+    epochs: int
+    natural_copies: int
+    attracted: int
+    batch: int
+    rate: float
 
 
 # --- data -------------------------------------------------------------------------------------------------
@@ -176,22 +199,28 @@ def make_model(
 # --- training ---------------------------------------------------------------------------------------------
 
 
-def train(model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, seed: int) -> list[dict[str, Any]]:
-    """Train in place; one line of figures an epoch. The seed decides the order, the drawing and the dropout."""
+def train(model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, seed: int) -> None:
+    """Train in place; prints a line of figures an epoch. The seed decides the order, the drawing and the dropout."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, weight_decay=recipe.decay, fused=True)
+    for phase in recipe.phases:
+        _train_phase(model, tokenizer, data, recipe, phase, draw)
+
+
+def _train_phase(
+    model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, phase: Phase, draw: np.random.Generator
+) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=phase.rate, weight_decay=recipe.decay, fused=True)
     natural, attracted = _encode(tokenizer, data.natural), _encode(tokenizer, data.attracted)
-    per_epoch = recipe.natural_copies * len(natural) + min(recipe.attracted, len(attracted))
-    steps = recipe.epochs * math.ceil(per_epoch / recipe.batch)
+    per_epoch = phase.natural_copies * len(natural) + min(phase.attracted, len(attracted))
+    steps = phase.epochs * math.ceil(per_epoch / phase.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
-    log: list[dict[str, Any]] = []
-    for epoch in range(1, recipe.epochs + 1):
-        start, losses = time.perf_counter(), []
-        chosen = draw.permutation(len(attracted))[: recipe.attracted]
-        pool = natural * recipe.natural_copies + [attracted[i] for i in chosen]
+    for epoch in range(1, phase.epochs + 1):
+        start, losses, tokens = time.perf_counter(), [], 0
+        chosen = draw.permutation(len(attracted))[: phase.attracted]
+        pool = natural * phase.natural_copies + [attracted[i] for i in chosen]
         model.train()
-        for ids, mask, labels in _batches(pool, recipe.batch, draw):
+        for ids, mask, labels in _batches(pool, phase.batch, draw):
             loss = _loss(model, ids, mask, labels, recipe, tokenizer)
             optimizer.zero_grad()
             loss.backward()
@@ -199,16 +228,14 @@ def train(model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, seed: 
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
-        log.append(
-            {
-                "epoch": epoch,
-                "loss": float(np.mean(losses)),
-                "development accuracy": accuracy(model, tokenizer, data.development),
-                "seconds": time.perf_counter() - start,
-            }
+            tokens += ids.numel()
+        seconds = time.perf_counter() - start
+        watched = accuracy(model, tokenizer, data.development)
+        print(
+            f"epoch {epoch} of {phase.epochs}, {len(pool)} items: loss {np.mean(losses):.3f}, development accuracy "
+            f"{watched:.3f}, {seconds:.0f} s, {1e6 * seconds / tokens:.0f} microseconds a token",
+            flush=True,
         )
-        print("   ".join(f"{k} {v:.4g}" for k, v in log[-1].items()), flush=True)
-    return log
 
 
 def _rate(step: int, steps: int) -> float:

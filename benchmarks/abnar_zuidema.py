@@ -56,7 +56,7 @@ def trained(seed: int, data: Any, recipe: Any, folder: Path | None, **size: int)
 
     from benchmarks import _verb_number as task
 
-    # read back even when trained now: the log of finished items goes by the model's name
+    # read back even when trained now, so that the model is the same whichever run evaluates it
     return task.VerbNumber.from_pretrained(place).eval(), AutoTokenizer.from_pretrained(place)
 
 
@@ -73,7 +73,7 @@ def _train(seed: int, data: Any, recipe: Any, **size: int) -> tuple[Any, Any]:
     return model.eval(), tokenizer
 
 
-def evaluate(model: Any, tokenizer: Any, items: Sequence[Any], edges: Sequence[str], log: Path | None) -> Any:
+def evaluate(model: Any, tokenizer: Any, items: Sequence[Any], edges: Sequence[str], out: Path | None) -> Any:
     """Correlations of one model, score: probability of the class it predicts."""
     import flowgraph as fg
 
@@ -86,7 +86,7 @@ def evaluate(model: Any, tokenizer: Any, items: Sequence[Any], edges: Sequence[s
         against=AGAINST,
         erasure=False,
         negative="clip",
-        resume=log,
+        out=out,
     )
 
 
@@ -216,12 +216,15 @@ def main(argv: Sequence[str]) -> None:
         default="attention",
         help="kinds with commas between; the first in full, all at the top level",
     )
-    parser.add_argument("--epochs", type=int, default=Recipe.epochs)
+    parser.add_argument("--epochs", type=int, default=Recipe.epochs, help="on all items")
     parser.add_argument(
-        "--copies", type=int, default=Recipe.natural_copies, help="of each natural item an epoch"
+        "--copies", type=int, default=Recipe.natural_copies, help="of each natural item in such an epoch"
     )
     parser.add_argument(
-        "--attracted", type=int, default=Recipe.attracted, help="attractor items drawn an epoch"
+        "--attracted", type=int, default=Recipe.attracted, help="attractor items drawn for such an epoch"
+    )
+    parser.add_argument(
+        "--last-epochs", type=int, default=Recipe.last_epochs, help="on natural items alone, at the end"
     )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(argv)
@@ -234,7 +237,12 @@ def main(argv: Sequence[str]) -> None:
         [int(seed) for seed in options.seeds.split(",")],
         items=options.items,
         edges=options.edges.split(","),
-        recipe=Recipe(options.epochs, options.copies, options.attracted),
+        recipe=Recipe(
+            epochs=options.epochs,
+            natural_copies=options.copies,
+            attracted=options.attracted,
+            last_epochs=options.last_epochs,
+        ),
         models=options.models,
         sample=options.sample,
     )
@@ -247,6 +255,6 @@ def smoke() -> Iterable[Ratio]:
         return []
     from benchmarks._verb_number import Recipe
 
-    recipe = Recipe(epochs=1, natural_copies=1, attracted=100)
+    recipe = Recipe(epochs=1, attracted=100, last_epochs=1)
     run(folder, [0], items=40, edges=["attention"], recipe=recipe, most=300, heads=2, width=16)
     return []

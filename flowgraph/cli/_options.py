@@ -293,3 +293,16 @@ def trace_graphs(
         for kind in traced.kinds
         for head in heads
     ]
+
+
+def check_picture(path: str | None) -> None:
+    """A picture that cannot be made is found before the work."""
+    if path is None:
+        return
+    from flowgraph.export.figure import FORMATS, new_figure
+
+    new_figure(1, 1)
+    if not path.lower().endswith(tuple(f".{form}" for form in FORMATS)):
+        raise click.BadParameter(f"{path!r} does not end in .{', .'.join(FORMATS)}", param_hint="'--plot'")
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="'--plot'")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from flowgraph.attribution import Attribution
     from flowgraph.capture.support import Support
+    from flowgraph.errors import FlowgraphError
 
 _MOST_COLUMNS = 8
 
@@ -204,3 +205,11 @@ def _texts(*cells: str) -> list[Any]:
     from rich.text import Text
 
     return [Text(cell) for cell in cells]
+
+
+def leave_if_stopped(error: FlowgraphError) -> None:
+    """Exit as the signal would have it, where one ended a run."""
+    number = getattr(error, "signal_number", None)
+    if number is not None:
+        say(str(error))
+        raise click.exceptions.Exit(128 + number)

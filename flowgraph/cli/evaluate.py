@@ -8,13 +8,15 @@ import click
 
 from flowgraph.cli._options import (
     RESIDUAL,
+    check_picture,
     debug_option,
     format_option,
     model_option,
     model_or_embedded,
     watched,
 )
-from flowgraph.cli._output import print_json, print_table, say
+from flowgraph.cli._output import leave_if_stopped, print_json, print_table, say
+from flowgraph.errors import FlowgraphError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
     from flowgraph.evaluation.correlation import Summary
     from flowgraph.evaluation.report import Evaluation
+
+
+_MOST_FAILURES = 10
+"""How many are printed."""
 
 
 def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[str] | None:
@@ -63,6 +69,7 @@ def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[st
     show_default=True,
     help="What the model reads, such as '{text} {mask} .' for a masked language model.",
 )
+@click.option("--id-column", metavar="NAME", help="[default: id where there is one, else the line number]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N texts.")
 @click.option(
     "--methods", callback=_listed, default="raw,rollout,flow", show_default=True, help="With commas between."
@@ -117,11 +124,11 @@ def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[st
     "--seed", type=int, default=0, show_default=True, help="Of the bootstrap and of random relevance."
 )
 @click.option(
-    "--resume",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Keep each text's result there; run again to go on where it stopped.",
+    "--out",
+    metavar="DIR",
+    help="Keep each text's result in a folder, at any address; a begun one is gone on with.",
 )
+@click.option("--retry-errors", is_flag=True, help="With --out: ask texts again that failed before.")
 @click.option(
     "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Also draw correlations by level."
 )
@@ -149,17 +156,22 @@ def command(
     from flowgraph.evaluation.loading import load_with_head
     from flowgraph.evaluation.run import evaluate
 
+    check_picture(plot)
     loaded, tokenizer = load_with_head(model_or_embedded(model))
     items = _items(data, getattr(tokenizer, "mask_token", None), options)
-    evaluation = evaluate(
-        loaded,
-        tokenizer,
-        items,
-        candidates=candidates or None,
-        target=int(target) if target.lstrip("-").isdigit() else target,
-        progress=watched(progress),
-        **options,
-    )
+    try:
+        evaluation = evaluate(
+            loaded,
+            tokenizer,
+            items,
+            candidates=candidates or None,
+            target=int(target) if target.lstrip("-").isdigit() else target,
+            progress=watched(progress),
+            **options,
+        )
+    except FlowgraphError as error:
+        leave_if_stopped(error)
+        raise
     if plot is not None:
         evaluation.plot(plot)
         say(f"wrote {plot}")
@@ -169,6 +181,10 @@ def command(
         for table in _tables(evaluation):
             print_table(table)
         say(_asked(evaluation))
+    for failure in evaluation.failures[:_MOST_FAILURES]:
+        say(f"left out: {failure.id} (line {failure.line}): {failure.reason}")
+    if len(evaluation.failures) > _MOST_FAILURES:
+        say(f"left out: {len(evaluation.failures) - _MOST_FAILURES} more; --format json lists all")
 
 
 def _items(path: str, mask: str | None, options: dict[str, Any]) -> list[Any]:
@@ -180,6 +196,7 @@ def _items(path: str, mask: str | None, options: dict[str, Any]) -> list[Any]:
         second=options.pop("second_column"),
         label=options.pop("label_column"),
         candidates=options.pop("candidate_columns") or None,
+        id=options.pop("id_column"),
     )
     return read_data(
         path,

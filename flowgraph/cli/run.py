@@ -16,7 +16,7 @@ from flowgraph.cli._options import (
     model_or_embedded,
     parse_target,
 )
-from flowgraph.cli._output import print_json
+from flowgraph.cli._output import leave_if_stopped, print_json
 
 
 def _names(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
@@ -203,12 +203,5 @@ def command(
         for line in summary_lines(summary):
             click.echo(line)
     if stopped is not None:
-        _leave(stopped)
-
-
-def _leave(stopped: Any) -> None:
-    """Exit as the signal would have it, or with the error."""
-    if stopped.signal_number is None:
+        leave_if_stopped(stopped)
         raise stopped
-    click.echo(str(stopped), err=True)
-    raise click.exceptions.Exit(128 + stopped.signal_number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from flowgraph.corpus.manifest import MANIFEST, read_manifest
 from flowgraph.corpus.schema import DATA, ERRORS, arrow_schema
-from flowgraph.corpus.settings import MANIFEST, read_manifest
 from flowgraph.corpus.store import Store
 from flowgraph.errors import FlowgraphError, missing_dependency
 

@@ -17,6 +17,8 @@ STANDARD_INPUT = "-"
 class Reader:
     """Records of a file at any address, compressed or not, or of standard input (``-``)."""
 
+    argument = "input"
+
     def __init__(self, address: str, options: InputOptions) -> None:
         self._options = options
         form = options.form or ("text" if address == STANDARD_INPUT else format_of(address))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 Text = str | tuple[str, str]
@@ -38,6 +40,14 @@ class Record:
 def key_of(record: Record, occurrence: int) -> str:
     """32 hexadecimal digits: the record's identity and, of records that are equal in it, which one (from 0)."""
     return _digest(record.identity + occurrence.to_bytes(8, "big")).hex()
+
+
+def keys_of(records: Iterable[Record]) -> Iterator[str]:
+    """The key of each, in their order, as a run over all of them gives it."""
+    met: Counter[bytes] = Counter()
+    for record in records:
+        yield key_of(record, met[record.identity])
+        met[record.identity] += 1
 
 
 def content_of(text: Text) -> str:

@@ -6,29 +6,25 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
-from flowgraph.corpus.engines import Engine, find_engine
+from flowgraph.corpus.engines import find_engine
 from flowgraph.corpus.formats import InputOptions
 from flowgraph.corpus.index import ERRORS, Index, Known, temporary_index
 from flowgraph.corpus.lock import locked
+from flowgraph.corpus.manifest import CORPUS, Kind, fingerprint, open_manifest, write_manifest
 from flowgraph.corpus.reader import Reader
-from flowgraph.corpus.settings import (
-    Settings,
-    fingerprint,
-    identity_of_run,
-    open_manifest,
-    write_manifest,
-)
+from flowgraph.corpus.records import Record
+from flowgraph.corpus.settings import Settings, identity_of_run
 from flowgraph.corpus.shards import FOLDERS, load_index, tidy_data, tidy_errors
 from flowgraph.corpus.store import Store
 from flowgraph.corpus.summary import Summary
 from flowgraph.corpus.weights import hash_of_model, model_folder
-from flowgraph.corpus.windows import make_tasks
-from flowgraph.corpus.worker import WorkerSpec
+from flowgraph.corpus.windows import Task, make_tasks
+from flowgraph.corpus.worker import Report, WorkerSpec
 from flowgraph.errors import FlowgraphError
 
 
@@ -36,6 +32,23 @@ class Observer(Protocol):
     """Who is told how far the run is."""
 
     def __call__(self, summary: Summary, fraction: float | None) -> None: ...
+
+
+class Source(Protocol):
+    """Where records come from."""
+
+    argument: str
+    """What the user called it."""
+
+    def __iter__(self) -> Iterator[Record]: ...
+
+    @property
+    def fraction(self) -> float | None:
+        """Share of it that has been read, where that is known."""
+
+
+Work = Callable[[Iterable[Task], threading.Event], Iterator[Report]]
+"""Tasks to reports, in any order; no task is taken once the event is set."""
 
 
 class StoppedError(FlowgraphError):
@@ -104,22 +117,52 @@ def run_corpus(
     identity = identity_of_run(settings, columns, model_hash)
     store = Store(out)
     reader = Reader(os.fspath(input), columns)
+    spec = WorkerSpec(
+        model=os.fspath(model) if engine == "ray" else str(folder),
+        out=_absolute(store),
+        settings=settings,
+        fingerprint=fingerprint(identity),
+        time_limit=time_limit,
+        model_hash=model_hash if engine == "ray" else None,
+    )
     try:
-        store.make(*FOLDERS)
-        with locked(store), temporary_index() as index, _signals() as stopped:
-            manifest = open_manifest(store, identity, os.path.basename(os.fspath(model)))
-            spec = WorkerSpec(
-                model=os.fspath(model) if engine == "ray" else str(folder),
-                out=_absolute(store),
-                settings=settings,
-                fingerprint=fingerprint(identity),
-                time_limit=time_limit,
-                model_hash=model_hash if engine == "ray" else None,
-            )
-            run = _Run(store, reader, index, manifest, Summary(out=store.address), observe or _nobody)
-            return run.go(run_engine, spec, stopped, max_errors=max_errors, retry_errors=retry_errors)
+        return run_records(
+            reader,
+            store,
+            lambda tasks, stop: run_engine(spec, tasks, stop),
+            identity,
+            model_name=os.path.basename(os.fspath(model)),
+            window=settings.window,
+            max_errors=max_errors,
+            retry_errors=retry_errors,
+            observe=observe,
+        )
     finally:
         reader.close()
+
+
+def run_records(
+    source: Source,
+    store: Store,
+    work: Work,
+    identity: Mapping[str, Any],
+    *,
+    model_name: str,
+    window: int,
+    kind: Kind = CORPUS,
+    max_errors: int | None = None,
+    retry_errors: bool = False,
+    observe: Observer | None = None,
+) -> Summary:
+    """Everything about a run but what is computed: ``work`` makes of each task a shard of ``kind`` in the ``store``.
+
+    One run at a time on the folder, of one ``identity``; what its shards hold already is not asked for again.
+    """
+    store.make(*FOLDERS)
+    with locked(store), temporary_index() as index, _signals() as stopped:
+        manifest = open_manifest(store, kind, identity, model_name)
+        run = _Run(store, source, index, kind, manifest, Summary(out=store.address), observe or _nobody)
+        return run.go(work, window, stopped, max_errors=max_errors, retry_errors=retry_errors)
 
 
 class _Stopped:
@@ -136,20 +179,21 @@ class _Run:
     def __init__(
         self,
         store: Store,
-        reader: Reader,
+        source: Source,
         index: Index,
+        kind: Kind,
         manifest: dict[str, Any],
         summary: Summary,
         observe: Observer,
     ) -> None:
-        self._store, self._reader, self._index = store, reader, index
+        self._store, self._source, self._index, self._kind = store, source, index, kind
         self._manifest, self.summary, self._observe = manifest, summary, observe
         self._retry_errors = False
 
     def go(
         self,
-        engine: Engine,
-        spec: WorkerSpec,
+        work: Work,
+        window: int,
         stopped: _Stopped,
         *,
         max_errors: int | None,
@@ -160,17 +204,17 @@ class _Run:
         self._store.sweep("", *FOLDERS)
         self.summary.damaged = load_index(self._store, self._index)
         tasks = make_tasks(
-            self._reader,
+            self._source,
             self._index,
-            size=spec.settings.window,
+            size=window,
             retry_errors=retry_errors,
             on_window=self._count_window,
         )
         try:
-            for report in engine(spec, tasks, stopped.event):
+            for report in work(tasks, stopped.event):
                 self.summary.add(report)
                 self._index.settle(report.done, report.failures)
-                self._observe(self.summary, self._reader.fraction)
+                self._observe(self.summary, self._source.fraction)
                 if max_errors is not None and self.summary.failed > max_errors:
                     stopped.event.set()
         finally:
@@ -184,7 +228,7 @@ class _Run:
         self.summary.known += sum(k.place not in (None, ERRORS) for k in known)
         if not self._retry_errors:
             self.summary.known_errors += sum(k.place == ERRORS for k in known)
-        self._observe(self.summary, self._reader.fraction)
+        self._observe(self.summary, self._source.fraction)
 
     def _finish(self, complete: bool) -> None:
         summary, index = self.summary, self._index
@@ -193,7 +237,7 @@ class _Run:
         if complete:
             summary.removed = index.removed()
             if summary.removed or summary.moved or summary.returned:
-                tidy_data(self._store, index)
+                tidy_data(self._store, index, self._kind.data)
         if complete or index.untidy or summary.retried:
             tidy_errors(self._store, index, complete=complete)
         write_manifest(self._store, self._manifest | {"complete": complete, "last_run": summary.to_dict()})
@@ -215,7 +259,7 @@ class _Run:
             )
         if summary.records and not summary.computed and not summary.known:
             raise StoppedError(
-                f"input: all {summary.records} records failed"
+                f"{self._source.argument}: all {summary.records} records failed"
                 f"{f': most often {reason}' if reason else ' (--retry-errors tries them again)'}; see errors/ in "
                 f"{self._store.address!r}",
                 summary,

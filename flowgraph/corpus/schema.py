@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def arrow_schema(columns: tuple[Column, ...]) -> pyarrow.Schema:
     return pa.schema([pa.field(c.name, types[c.type]) for c in columns])
 
 
-def dictionary_columns(columns: tuple[Column, ...]) -> list[str]:
-    """Columns whose values repeat within a shard, for Parquet's dictionaries."""
-    names = {c.name for c in columns}
+def dictionary_columns(names: Iterable[str]) -> list[str]:
+    """Columns among ``names`` whose values repeat within a shard, for Parquet's dictionaries."""
+    names = set(names)
     return [name for name in _DICTIONARIES if name.split(".")[0] in names]

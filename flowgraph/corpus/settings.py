@@ -1,12 +1,9 @@
-"""What is computed, and how two runs are told apart: settings, versions, fingerprint, manifest."""
+"""What a run over a corpus computes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from flowgraph import mixing, solvers
@@ -14,21 +11,10 @@ from flowgraph._registry import normalise
 from flowgraph.attribution import METHODS
 from flowgraph.capacity import SIGN_RULES, check_residual
 from flowgraph.corpus.formats import InputOptions
-from flowgraph.corpus.schema import DATA, ERRORS
-from flowgraph.corpus.store import Store
+from flowgraph.corpus.manifest import versions
 from flowgraph.errors import FlowgraphError
 from flowgraph.flow import NORMALIZATIONS
 
-MANIFEST = "manifest.json"
-_FORMAT = "flowgraph corpus 1"
-_VERSIONS = {
-    "flowgraph": "attention-flowgraph",
-    "torch": "torch",
-    "transformers": "transformers",
-    "tokenizers": "tokenizers",
-    "numpy": "numpy",
-    "igraph": "igraph",
-}
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 TARGETS = ("auto", "cls", "last", "mean", "each")
 
@@ -117,9 +103,6 @@ def _check_count(argument: str, value: Any) -> None:
         raise FlowgraphError(f"{argument}: {value!r} is not a number from 1; pass for example 1")
 
 
-# --- the manifest -------------------------------------------------------------------------------------------
-
-
 def identity_of_run(settings: Settings, columns: InputOptions, model_hash: str) -> dict[str, Any]:
     """All that must be equal for two runs to be one."""
     return {
@@ -131,97 +114,3 @@ def identity_of_run(settings: Settings, columns: InputOptions, model_hash: str) 
         "model": model_hash,
         "versions": versions(),
     }
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of the libraries that have a say in the bits."""
-    found: dict[str, str | None] = {}
-    for name, distribution in _VERSIONS.items():
-        try:
-            found[name] = version(distribution)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
-def fingerprint(identity: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-
-
-def open_manifest(store: Store, identity: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The folder's manifest, made where the folder is new. Other settings are refused, the differences named."""
-    manifest = read_manifest(store)
-    if manifest is None:
-        if store.names("data"):
-            raise FlowgraphError(
-                f"out: {store.address!r} holds shards but no {MANIFEST}, so what they are is unknown; choose another "
-                "folder"
-            )
-        manifest = {
-            "format": _FORMAT,
-            "fingerprint": fingerprint(identity),
-            "model_name": model,
-            **identity,
-            "schema": {
-                "data": [column._asdict() for column in DATA],
-                "errors": [column._asdict() for column in ERRORS],
-            },
-            "complete": False,
-        }
-        write_manifest(store, manifest)
-    elif differences := _differences(manifest, identity):
-        raise FlowgraphError(
-            f"out: {store.address!r} was begun with other settings: {'; '.join(differences)}; use the same settings, "
-            "or another folder"
-        )
-    return manifest
-
-
-def read_manifest(store: Store) -> dict[str, Any] | None:
-    data = store.read(MANIFEST)
-    if data is None:
-        return None
-    try:
-        manifest = json.loads(data)
-        if manifest["format"] != _FORMAT:
-            raise FlowgraphError(
-                f"out: {store.address!r} was written as {manifest['format']!r}, this flowgraph writes {_FORMAT!r}; "
-                "choose another folder"
-            )
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, FlowgraphError):
-            raise
-        raise FlowgraphError(
-            f"out: {MANIFEST} in {store.address!r} is damaged ({error!r}); choose another folder"
-        ) from None
-    return manifest
-
-
-def write_manifest(store: Store, manifest: Mapping[str, Any]) -> None:
-    store.write(MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
-
-
-def _differences(manifest: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
-    """``threads 1, now 2`` for everything that differs."""
-    old, new = _flat({k: manifest.get(k) for k in identity}), _flat(identity)
-    return [
-        f"{key} {_short(old.get(key))}, now {_short(new.get(key))}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"model": "model weights", "columns": "column", "versions": "version of", "settings": ""}
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{names[key]} {inner}".strip(): v for inner, v in value.items()}
-        else:
-            flat[names[key]] = value
-    return flat
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text[:12] if len(text) == 64 else text

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile, ParquetWriter
 
 FOLDERS = (DATA, ERRORS, REMOVED)
-_COLUMNS = {DATA: DATA_COLUMNS, ERRORS: ERROR_COLUMNS, REMOVED: DATA_COLUMNS}
 _METADATA = b"flowgraph"
 _ROW_GROUP = 1 << 20
 """Scores in a row group; what is in memory before it is written."""
@@ -56,8 +55,14 @@ class Rows:
 class ShardWriter:
     """The shard of one window while it is computed: rows go out in groups, so that memory stays bounded."""
 
-    def __init__(self, store: Store, name: str, facts: Mapping[str, Any]) -> None:
-        self._store, self._name, self._facts = store, name, facts
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        facts: Mapping[str, Any],
+        columns: tuple[Column, ...] = DATA_COLUMNS,
+    ) -> None:
+        self._store, self._name, self._facts, self._columns = store, name, facts, columns
         self._writer: ParquetWriter | None = None
         self._waiting: list[Rows] = []
         self._scores_waiting = 0
@@ -71,13 +76,18 @@ class ShardWriter:
         if self._scores_waiting >= _ROW_GROUP:
             self._flush()
 
+    def write(self, table: pyarrow.Table) -> None:
+        """Rows of any columns, as they are; inside ``writing``."""
+        assert self._writer is not None
+        self._writer.write_table(table)
+
     def fail(self, **error: Any) -> None:
         """Note a record that has no rows; the columns of ``errors/``."""
         self._errors.append(error)
 
     def _flush(self) -> None:
-        if self._waiting and self._writer is not None:
-            self._writer.write_table(_table(self._waiting))
+        if self._waiting:
+            self.write(_table(self._waiting))
         self._waiting, self._scores_waiting = [], 0
 
     @contextmanager
@@ -85,7 +95,7 @@ class ShardWriter:
         """Rows and errors added inside the block are there when it ends, and none of them if it raises."""
         with (
             self._store.replacing(f"{DATA}/{self._name}", before=self._write_errors) as file,
-            _parquet_writer(file, DATA_COLUMNS, self._facts) as self._writer,
+            _parquet_writer(file, arrow_schema(self._columns), self._facts) as self._writer,
         ):
             yield self
             self._flush()
@@ -126,16 +136,15 @@ def _table(rows: Sequence[Rows]) -> pyarrow.Table:
 
 @contextmanager
 def _parquet_writer(
-    file: IO[bytes], columns: tuple[Column, ...], facts: Mapping[str, Any]
+    file: IO[bytes], schema: pyarrow.Schema, facts: Mapping[str, Any]
 ) -> Iterator[ParquetWriter]:
     import pyarrow.parquet as pq
 
-    schema = arrow_schema(columns).with_metadata({_METADATA: json.dumps(facts, sort_keys=True)})
     with pq.ParquetWriter(
         file,
-        schema,
+        schema.with_metadata({_METADATA: json.dumps(facts, sort_keys=True)}),
         compression="zstd",
-        use_dictionary=dictionary_columns(columns),
+        use_dictionary=dictionary_columns(schema.names),
         write_page_checksum=True,
     ) as writer:
         yield writer
@@ -145,7 +154,7 @@ def write_shard(store: Store, folder: str, name: str, table: pyarrow.Table, fact
     """A whole shard from a table."""
     with (
         store.replacing(f"{folder}/{name}") as file,
-        _parquet_writer(file, _COLUMNS[folder], facts) as writer,
+        _parquet_writer(file, table.schema, facts) as writer,
     ):
         writer.write_table(table)
 
@@ -222,7 +231,7 @@ def _keys(store: Store, folder: str, name: str) -> list[tuple[str, str, int]]:
 # --- after a pass -------------------------------------------------------------------------------------------
 
 
-def tidy_data(store: Store, index: Index) -> None:
+def tidy_data(store: Store, index: Index, columns: tuple[Column, ...] = DATA_COLUMNS) -> None:
     """Bring ``data/`` in step with the input, read to its end.
 
     Rows of records that the input does not hold any more go to ``removed/``, those of records that came back return,
@@ -230,15 +239,14 @@ def tidy_data(store: Store, index: Index) -> None:
     two of them does the rest the next time.
     """
     for name in sorted({*store.names(DATA), *store.names(REMOVED)}):
-        _tidy_pair(store, index, name)
+        _tidy_pair(store, index, name, arrow_schema(columns))
 
 
-def _tidy_pair(store: Store, index: Index, name: str) -> None:
+def _tidy_pair(store: Store, index: Index, name: str, schema: pyarrow.Schema) -> None:
     import pyarrow as pa
 
     parts = {f: read_shard(store, f, name) for f in (DATA, REMOVED) if name in store.names(f)}
     facts = next(iter(parts.values()))[1]
-    schema = arrow_schema(DATA_COLUMNS)
     before = {f: parts[f][0].cast(schema) if f in parts else schema.empty_table() for f in (DATA, REMOVED)}
     # a kill between the two writes leaves rows in both places
     doubled = pa.array(np.isin(_strings(before[REMOVED]), _strings(before[DATA])))
@@ -254,7 +262,7 @@ def _tidy_pair(store: Store, index: Index, name: str) -> None:
         ],
         pa.string(),
     )
-    rows = rows.set_column(0, "id", names)
+    rows = rows.set_column(schema.get_field_index("id"), "id", names)
     after = {REMOVED: rows.filter(pa.compute.invert(here)), DATA: rows.filter(here)}
     # rows are written to where they go before they leave where they were
     order = (REMOVED, DATA) if len(after[REMOVED]) > len(before[REMOVED]) else (DATA, REMOVED)

@@ -1,10 +1,12 @@
-"""The files of a model, and a hash that tells whether they are the same."""
+"""The files of a model, and hashes that tell whether two models are the same."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from flowgraph.errors import FlowgraphError
 
@@ -45,3 +47,29 @@ def hash_of_model(folder: Path) -> str:
         with file.open("rb") as opened:
             whole.update(f"{file.name}\0{hashlib.file_digest(opened, 'sha256').hexdigest()}\n".encode())
     return whole.hexdigest()
+
+
+_NAMES = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
+"""What saving and loading change in a configuration."""
+
+
+def hash_of_loaded(model: Any, tokenizer: Any) -> str:
+    """SHA-256 over class, configuration and weights of a model in memory, and over its tokenizer."""
+    import torch
+
+    config = {k: v for k, v in model.config.to_dict().items() if k not in _NAMES}
+    whole = hashlib.sha256(type(model).__name__.encode())
+    whole.update(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, weights in sorted(model.state_dict().items()):
+        whole.update(f"\0{name} {weights.dtype} {tuple(weights.shape)}\0".encode())
+        whole.update(weights.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+    whole.update(_tokenizer_text(tokenizer).encode())
+    return whole.hexdigest()
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    """All that it does, where it can say so; else its vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        return str(backend.to_str())
+    return json.dumps(tokenizer.get_vocab(), sort_keys=True)

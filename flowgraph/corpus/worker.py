@@ -32,7 +32,7 @@ from flowgraph.errors import (
 from flowgraph.graph import LayeredGraph
 from flowgraph.selection import resolve_levels
 
-_EVERY_TEXT = (
+EVERY_TEXT = (
     "edges",
     "heads",
     "level",
@@ -113,7 +113,7 @@ class Worker:
         )
         with writer.writing(), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            self._compute(task, _Sink(writer, report))
+            self._compute(task, Sink(writer, report))
         report.warnings.update(
             _kind_of_warning(w) for w in caught if issubclass(w.category, FlowgraphWarning)
         )
@@ -123,7 +123,7 @@ class Worker:
 
     # --- a window -----------------------------------------------------------------------------------------
 
-    def _compute(self, task: Task, sink: _Sink) -> None:
+    def _compute(self, task: Task, sink: Sink) -> None:
         readable = []
         for member in task.members:
             problem = member.record.problem
@@ -132,7 +132,7 @@ class Worker:
                     readable.append((member, self._shape(member)))
                     continue
                 except Exception as error:  # a tokenizer's own complaint is the text's error
-                    problem = _reason(error)
+                    problem = reason_of(error)
             if member.wanted:
                 sink.fail(member, problem)
         for batch in form_batches(readable, self._settings.batch):
@@ -148,12 +148,12 @@ class Worker:
             )
         return example.shape_key
 
-    def _compute_batch(self, batch: Sequence[Member], sink: _Sink) -> None:
+    def _compute_batch(self, batch: Sequence[Member], sink: Sink) -> None:
         start = time.perf_counter()
         try:
             traces = self._trace(batch)
         except Exception as error:
-            _raise_if_everyones(error)
+            raise_if_everyones(error)
             self._compute_alone(batch, sink, error)
             return
         share = (time.perf_counter() - start) / len(batch)
@@ -161,10 +161,10 @@ class Worker:
             if member.wanted:
                 self._explain(member, traced, share, sink)
 
-    def _compute_alone(self, batch: Sequence[Member], sink: _Sink, error: Exception) -> None:
+    def _compute_alone(self, batch: Sequence[Member], sink: Sink, error: Exception) -> None:
         """One text after another: one of them spoils the batch."""
         if len(batch) == 1:
-            sink.fail(batch[0], _reason(error))
+            sink.fail(batch[0], reason_of(error))
             return
         for member in batch:
             if member.wanted:
@@ -183,14 +183,16 @@ class Worker:
             hybrid=settings.hybrid,
         )
 
-    def _explain(self, member: Member, traced: Any, share: float, sink: _Sink) -> None:
+    def _explain(self, member: Member, traced: Any, share: float, sink: Sink) -> None:
         try:
             found = list(self._rows(member, traced, share, sink.report.settled))
         except Exception as error:
-            _raise_if_everyones(error)
-            sink.fail(member, _reason(error))
+            raise_if_everyones(error)
+            sink.fail(member, reason_of(error))
             return
-        sink.add(member, found)
+        for rows in found:
+            sink.writer.add(rows)
+        sink.done(member, len(found[0].tokens))
 
     def _rows(self, member: Member, traced: Any, share: float, settled: Counter[str]) -> Iterator[Rows]:
         each = share / (len(self._settings.edges) * len(self._settings.methods))
@@ -277,22 +279,22 @@ def _join(
     )
 
 
-class _Sink:
+class Sink:
     """Where the records of a window end up, and the count of them."""
 
     def __init__(self, writer: ShardWriter, report: Report) -> None:
-        self._writer, self.report = writer, report
+        self.writer, self.report = writer, report
 
-    def add(self, member: Member, found: Sequence[Rows]) -> None:
-        for rows in found:
-            self._writer.add(rows)
+    def done(self, member: Member, tokens: int) -> None:
+        """The record has its rows."""
         self.report.texts += 1
-        self.report.tokens += len(found[0].tokens)
+        self.report.tokens += tokens
         self.report.retried += member.attempt > 1
         self.report.done += (member.key,)
 
     def fail(self, member: Member, reason: str) -> None:
-        self._writer.fail(
+        """The record has none."""
+        self.writer.fail(
             id=member.record.id,
             line=member.record.line,
             content_hash=member.record.content,
@@ -317,18 +319,19 @@ def form_batches(shaped: Sequence[tuple[Member, tuple[Any, ...]]], most: int) ->
             yield group[start : start + most]
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a text has no rows, in one line."""
     text = re.sub(r"^text\[\d+\]", "text", " ".join(str(error).split()))
     if isinstance(error, FlowgraphError):
         return in_options(text, _OPTIONS)
     return f"{type(error).__name__}: {text}"
 
 
-def _raise_if_everyones(error: Exception) -> None:
+def raise_if_everyones(error: Exception, arguments: Sequence[str] = EVERY_TEXT) -> None:
     """An error of the settings or of the folder ends the run: it would be every text's."""
     if isinstance(error, (TimeLimitError, CertificateError)) or not isinstance(error, FlowgraphError):
         return
-    if str(error).split(":")[0] in _EVERY_TEXT:
+    if str(error).split(":")[0] in arguments:
         raise error
 
 

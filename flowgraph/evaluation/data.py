@@ -23,6 +23,8 @@ class Columns:
     """None: ``label`` where there is such a column."""
     candidates: tuple[str, str] | None = None
     """None: ``good`` and ``bad`` where there are such columns."""
+    id: str | None = None
+    """None: ``id`` where there is such a column."""
 
 
 def read_data(
@@ -35,7 +37,7 @@ def read_data(
     mask: str | None = None,
     limit: int | None = None,
 ) -> list[Item]:
-    """Items of a file, in its order.
+    """Items of a file, in its order; a record that cannot be read is one that says why.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ def read_data(
     Raises
     ------
     FlowgraphError
-        For a record that cannot be read or lacks a column, with its line.
+        For a file that cannot be read or holds nothing, and for a table without the columns.
     """
     from flowgraph.corpus.formats import FORMATS, InputOptions, format_of
 
@@ -76,17 +78,40 @@ def read_data(
 
 def _item(row: Any, columns: Columns, template: str, mask: str | None) -> Item:
     if row.values is None:
-        raise FlowgraphError(f"data: line {row.line}: {row.problem}")
+        return Item("", line=row.line, problem=row.problem)
     try:
-        texts = [_filled(str(row.values[name]), template, mask) for name in _text_columns(columns)]
+        texts = [_filled(_text(row.values[name], name), template, mask) for name in _text_columns(columns)]
         return Item(
             text=texts[0] if len(texts) == 1 else (texts[0], texts[1]),
             label=_label(row.values, columns),
             candidates=_candidates(row.values, columns),
+            name=_name(row.values, columns),
+            line=row.line,
         )
     except KeyError as error:
         known = ", ".join(map(str, row.values))
-        raise FlowgraphError(f"data: line {row.line} has no column {error}; it has {known}") from None
+        return Item("", line=row.line, problem=f"no column {error}; it has {known}")
+    except _NoTextError as error:
+        return Item("", line=row.line, problem=str(error))
+
+
+class _NoTextError(Exception):
+    """Why a value is no text."""
+
+
+def _text(value: Any, column: str) -> str:
+    if not isinstance(value, str):
+        raise _NoTextError(
+            f"not text: {column!r} is {'null' if value is None else f'a {type(value).__name__}'}"
+        )
+    if not value.strip():
+        raise _NoTextError("empty")
+    return value
+
+
+def _name(values: Mapping[str, Any], columns: Columns) -> str | None:
+    found = values.get("id") if columns.id is None else values[columns.id]
+    return None if found is None or found == "" else str(found)
 
 
 def _text_columns(columns: Columns) -> Iterator[str]:

@@ -35,6 +35,12 @@ class Item:
     """The true class, by number or by the name in the model's configuration."""
     candidates: tuple[str, str] | None = None
     """Two words between which a language model chooses; the first is the right one, where there is one."""
+    name: str | None = None
+    """What its file calls it."""
+    line: int | None = field(default=None, compare=False)
+    """Where it stands in its file, from 1."""
+    problem: str | None = None
+    """Why it cannot be used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,21 +127,20 @@ def _parts(text: Any) -> tuple[str, ...]:
     return parts
 
 
-def check_items(model: Any, tokenizer: Any, items: Sequence[Item]) -> None:
-    """An error, before any work, for the first text that is none or too long, and for a candidate that is no token."""
+def check_item(model: Any, tokenizer: Any, item: Item) -> None:
+    """FlowgraphError for a text that is none or too long, and for a candidate that is no token."""
     from flowgraph.capture.inputs import max_tokens
 
+    if item.problem is not None:
+        raise FlowgraphError(item.problem)
     limit = max_tokens(model, tokenizer)
-    for number, item in enumerate(items):
-        parts = _parts(item.text)
-        count = len(tokenizer(*parts, verbose=False)["input_ids"])
-        if limit is not None and count > limit:
-            raise FlowgraphError(
-                f"texts: text {number} (from 0) has {count} tokens, but the model reads at most {limit}; shorten it or "
-                "leave it out"
-            )
-        for word in item.candidates or ():
-            _one_token(tokenizer, word, spaced=True)
+    count = len(tokenizer(*_parts(item.text), verbose=False)["input_ids"])
+    if limit is not None and count > limit:
+        raise FlowgraphError(
+            f"text has {count} tokens, but the model reads at most {limit}; shorten it or leave it out"
+        )
+    for word in item.candidates or ():
+        _one_token(tokenizer, word, spaced=True)
 
 
 # --- the three kinds of score -------------------------------------------------------------------------------
@@ -290,14 +295,14 @@ def read_items(
     items = [text if isinstance(text, Item) else Item(text) for text in texts]
     if labels is not None:
         _check_count("labels", labels, items)
-        items = [Item(item.text, label, item.candidates) for item, label in zip(items, labels, strict=True)]
+        items = [replace(item, label=label) for item, label in zip(items, labels, strict=True)]
     if candidates is not None:
         one = len(candidates) == 2 and all(isinstance(word, str) for word in candidates)
         pairs = [candidates] * len(items) if one else list(candidates)
         _check_count("candidates", pairs, items)
         if any(len(pair) != 2 or isinstance(pair, str) for pair in pairs):
             raise FlowgraphError("candidates: pass two words, or one pair of words for each text")
-        items = [Item(i.text, i.label, (str(a), str(b))) for i, (a, b) in zip(items, pairs, strict=True)]
+        items = [replace(i, candidates=(str(a), str(b))) for i, (a, b) in zip(items, pairs, strict=True)]
     return items
 
 

@@ -51,6 +51,17 @@ class TextResult:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """A text that gave nothing, and why."""
+
+    id: str
+    """Its own, else its line."""
+    line: int
+    """In its file, or its number among the texts, from 1."""
+    reason: str
+
+
+@dataclass(frozen=True)
 class Correlation:
     """Spearman's rho of one relevance with one importance, over texts."""
 
@@ -90,6 +101,8 @@ class Evaluation:
     """Names along the axes of the arrays of :class:`TextResult`."""
     meta: Mapping[str, Any]
     """The settings and what the model was asked: token that blanks, kind of score, classes, accuracy."""
+    failures: tuple[Failure, ...] = ()
+    """Texts that are no part of any figure."""
     resamples: int = 1000
     seed: int = 0
     confidence: float = field(default=0.95)
@@ -156,7 +169,7 @@ class Evaluation:
     # --- other forms --------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: ``format``, ``meta``, ``correlations`` and ``curves``, each a list of flat rows; None where a
+        """Plain values: ``format``, ``meta``, flat rows in ``correlations``, ``curves``, ``failures``; None where a
         figure is not defined."""
         return {
             "format": FORMAT,
@@ -164,6 +177,7 @@ class Evaluation:
             | {"resamples": self.resamples, "confidence": self.confidence, "levels": self.levels},
             "correlations": [_row(c) for c in self.correlations],
             "curves": [_curve_row(c) for c in self.curves],
+            "failures": [asdict(failure) for failure in self.failures],
         }
 
     def to_json(self, path: str | PathLike[str] | None = None) -> str:

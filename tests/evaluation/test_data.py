@@ -49,8 +49,7 @@ def test_template_and_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2 has no column 'text'; it has txt"),
-        ("a.jsonl", '{"text": "a"}\n{"text": \n', "line 2: broken JSON"),
+        ("a.tsv", "txt\tlabel\na cat\t1\n", "text_column: the input has no column 'text'"),
         ("a.txt", "", "holds no text"),
         ("a.parquet", "", "jsonl, csv, tsv or text"),
     ],
@@ -58,6 +57,28 @@ def test_template_and_candidates(tmp_path):
 def test_files_that_cannot_be_used(tmp_path, name, text, message):
     with pytest.raises(FlowgraphError, match=message):
         read_data(write(tmp_path, name, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n{"text": "c"}\n', "no column 'text'; it has txt"),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n{"text": "c"}\n', "broken JSON"),
+        ("a.jsonl", '{"text": "a"}\n{"text": null}\n{"text": "c"}\n', "not text: 'text' is null"),
+        ("a.txt", "a\n\nc\n", "empty"),
+    ],
+)
+def test_a_record_that_cannot_be_read_stops_no_other(tmp_path, name, text, problem):
+    before, bad, after = read_data(write(tmp_path, name, text))
+    assert (before, after) == (Item("a"), Item("c"))
+    assert problem in bad.problem
+    assert (bad.line, after.line) == (2, 3)
+
+
+def test_ids(tmp_path):
+    path = write(tmp_path, "a.jsonl", '{"id": 7, "text": "a", "nr": "x"}\n')
+    assert read_data(path) == [Item("a", name="7")]
+    assert read_data(path, Columns(id="nr")) == [Item("a", name="x")]
 
 
 @pytest.fixture(scope="module")

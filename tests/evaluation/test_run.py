@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 import flowgraph as fg
-from flowgraph.errors import FlowgraphError
+from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.erasure import CURVE
 from flowgraph.evaluation.importance import AGAINST
 from flowgraph.evaluation.questions import Item
@@ -222,27 +222,6 @@ def test_labels_give_accuracy_and_the_true_class():
     assert [r.facts["class"] for r in true.results] == [1, 0, 2, 0]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
-    model, tokenizer = classifier()
-    log = tmp_path / "runs" / "log.jsonl"
-    whole = fg.evaluate(model, tokenizer, TEXTS, **QUICK)
-    fg.evaluate(model, tokenizer, TEXTS, resume=log, **QUICK)
-    lines = log.read_text().splitlines()
-    assert len(lines) == 1 + len(TEXTS)
-    # killed while it wrote its third result
-    log.write_text("\n".join([*lines[:3], lines[3][:40]]))
-    counted = []
-    again = fg.evaluate(model, tokenizer, TEXTS, resume=log, progress=counted.append, **QUICK)
-    assert counted == [2, 1, 1]
-    assert again.to_dict() == whole.to_dict()
-    assert sorted(log.read_text().splitlines()) == sorted(lines)
-    for other in ({"seed": 1}, {"edges": "norm"}):
-        with pytest.raises(FlowgraphError, match="no log of this"):
-            fg.evaluate(model, tokenizer, TEXTS, resume=log, **other, **QUICK)
-    with pytest.raises(FlowgraphError, match="no log of this"):
-        fg.evaluate(model, tokenizer, TEXTS[:3], resume=log, **QUICK)
-
-
 def test_json_and_data_frame(evaluated, tmp_path):
     evaluation = evaluated["masked"]
     text = evaluation.to_json(tmp_path / "e.json")
@@ -283,6 +262,9 @@ def test_picture(evaluated, tmp_path):
         ({"labels": [1]}, "labels: 1 given for 4 texts"),
         ({"target": "nothing"}, "targets"),
         ({"blank": "zebra"}, "blank"),
+        ({"seed": -1}, "seed: -1"),
+        ({"negative": "keep all"}, "negative: unknown"),
+        ({"residual": 2.0}, "residual"),
     ],
 )
 def test_arguments_that_do_not_fit(options, message):
@@ -294,18 +276,58 @@ def test_arguments_that_do_not_fit(options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("the cat " * 40, "text 1 .from 0. has 82 tokens, but the model reads at most 64"),
+        ("the cat " * 40, "text has 82 tokens, but the model reads at most 64"),
         (" ", "is no text"),
         (3, "is no text"),
         (("a", "b", "c"), "is no text"),
         (Item("a cat", candidates=("are", "cat ##s")), "not one token"),
+        (Item("", problem="broken JSON"), "broken JSON"),
     ],
 )
-def test_texts_are_checked_before_any_work(text, message):
+def test_a_text_that_fails_stops_no_other(text, message):
     counted = []
-    with pytest.raises(FlowgraphError, match=message):
-        fg.evaluate(*classifier(), ["the dog", text], progress=counted.append)
-    assert counted == []
+    model, tokenizer = classifier()
+    with pytest.warns(FlowgraphWarning, match="texts: 1 of 3 left out, most often: .*" + message):
+        evaluation = fg.evaluate(
+            model, tokenizer, ["the dog", text, "a cat"], progress=counted.append, **QUICK
+        )
+    assert sum(counted) == 3
+    (failure,) = evaluation.failures
+    assert (failure.id, failure.line) == ("2", 2)
+    assert message in failure.reason
+    assert evaluation.to_dict()["failures"] == [{"id": "2", "line": 2, "reason": failure.reason}]
+    alone = fg.evaluate(model, tokenizer, ["the dog", "a cat"], **QUICK)
+    assert evaluation.to_dict()["correlations"] == alone.to_dict()["correlations"]
+    assert evaluation.meta["texts"] == 2
+
+
+def test_one_text_that_spoils_the_forward_pass_costs_itself_alone(monkeypatch):
+    """The traces of a window come from one pass; where that fails they are made one by one."""
+    from flowgraph.capture import run
+
+    model, tokenizer = classifier()
+    whole = fg.evaluate(model, tokenizer, [TEXTS[0], TEXTS[2]], **QUICK).to_dict()
+    real = run.trace
+
+    def failing(model, tokenizer, texts, **options):
+        if TEXTS[1] in texts:
+            raise RuntimeError("out of memory")
+        return real(model, tokenizer, texts, **options)
+
+    monkeypatch.setattr(run, "trace", failing)
+    with pytest.warns(FlowgraphWarning, match="1 of 3"):
+        evaluation = fg.evaluate(model, tokenizer, TEXTS[:3], **QUICK)
+    assert [failure.reason for failure in evaluation.failures] == ["RuntimeError: out of memory"]
+    for found, expected in zip(evaluation.to_dict()["correlations"], whole["correlations"], strict=True):
+        assert found["mean"] == pytest.approx(expected["mean"], abs=1e-6)
+
+
+def test_where_all_fail_the_reason_is_the_error():
+    model, tokenizer = classifier()
+    with pytest.raises(FlowgraphError, match=r"texts: all 2 failed, most often: .* is no text"):
+        fg.evaluate(model, tokenizer, [" ", " "])
+    with pytest.raises(FlowgraphError, match=r"^texts: ' ' is no text"):
+        fg.evaluate(model, tokenizer, [" "])
 
 
 def test_models_that_do_not_fit():
