@@ -216,10 +216,10 @@ def _as_tensor(scale: Any, like: Tensor) -> Tensor | None:
 
 
 class _Finish(nn.Module):
-    """What follows attention in a block, half precision widened to float32.
+    """What follows attention in a block, in half precision or widened to float32.
 
-    Outputs of a block that differ by one token's values can be so near that half precision tells them apart by its
-    rounding alone. Its weights are widened in copies, which live as long as this does; the block keeps its own.
+    Outputs that differ by one token's values can be so near that half precision tells them apart by its rounding
+    alone. Weights are widened in copies, which live as long as this does; the block keeps its own.
     """
 
     def __init__(self, block: nn.Module, layout: Layout, dtype: torch.dtype) -> None:
@@ -234,13 +234,14 @@ class _Finish(nn.Module):
 
     def rerun(self, stream: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """See :attr:`LayerRecord.rerun`."""
-        dtype = torch.float32 if self._half else stream.dtype
 
         @torch.no_grad()
         def rerun(attention_output: Tensor, positions: Tensor) -> Tensor:
             # a batch of one text with N tokens: what follows attention works on each token alone
+            widen = self._half and attention_output.dtype.itemsize >= 4
+            dtype = torch.float32 if widen else stream.dtype
             read = (stream[positions][None].to(dtype), attention_output[None].to(dtype))
-            return (functional_call(self, self._wide(), read) if self._half else self(*read))[0]
+            return (functional_call(self, self._wide(), read) if widen else self(*read))[0]
 
         return rerun
 

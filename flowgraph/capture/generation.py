@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -161,6 +162,8 @@ def _generate(model: Any, tokenizer: Any, example: Example, options: dict[str, A
     settings["return_dict_in_generate"] = False
     if "stop_strings" in options:
         settings.setdefault("tokenizer", tokenizer)
+    if "force_unique_generate_call" in inspect.signature(model.generate).parameters:
+        settings["force_unique_generate_call"] = True  # or Whisper keeps the start of what it wrote to itself
     if getattr(config, "num_decoder_layers", None) not in (None, getattr(config, "num_layers", None)):
         settings.setdefault("use_cache", False)  # T5's cache has as many layers as its encoder
     try:

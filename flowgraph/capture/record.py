@@ -77,8 +77,8 @@ class LayerRecord:
     """Post-norm blocks: (Tq, D) what the feed-forward part adds before ``output_norm``, bias in."""
     rerun: Callable[[Tensor, Tensor], Tensor] | None = None
     """``rerun(attention_output (N, D), positions (N,)) -> (N, D)``: the block's output at these positions had
-    the output projection given these vectors instead, the block's input kept; half precision is widened to float32.
-    None where it cannot be had."""
+    the output projection given these vectors instead, the block's input kept; a block in half precision runs in
+    float32 where the vectors are. None where it cannot be had."""
     missing: dict[str, str] = field(default_factory=dict)
     """Field name -> why it is None, in words fit for a user."""
     module: Any = None

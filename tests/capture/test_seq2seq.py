@@ -352,6 +352,24 @@ def test_sound():
     assert result["attention"]["cross"].shape == (3, 7, 10)
 
 
+def test_sound_is_written_down():
+    model, _ = tiny("whisper")
+    sound = {"input_features": model_inputs("whisper")["input_features"]}
+    result = trace(
+        model, None, sound, generate={"max_new_tokens": 4, "min_new_tokens": 4}, edges=["norm", "alti"]
+    )
+    assert result.meta["generated"] == [1, 5]
+    assert len(result.target_tokens) == 5
+    assert result["norm"]["cross"].shape == (3, 5, 10)
+    assert set(result["alti"]) == {"encoder", "decoder"}
+    again = {"decoder_input_ids": torch.tensor([result.target_token_ids])}
+    with torch.no_grad():
+        chosen = model(**sound, **again).logits[0].argmax(-1)
+    end = model.generation_config.eos_token_id  # held back until enough was written
+    assert [int(c) for c in chosen[:-1] if int(c) != end]
+    assert all(int(c) in (end, t) for c, t in zip(chosen, result.target_token_ids[1:], strict=False))
+
+
 # --- generation -----------------------------------------------------------------------------------------------
 
 

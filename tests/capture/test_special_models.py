@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -122,6 +124,24 @@ def test_bloom_that_adds_to_the_normalised_stream():
 def test_residual_multipliers(multiplier):
     model, _ = tiny("granite", residual_multiplier=multiplier)
     trace(model, None, model_inputs("granite"), edges=["alti", "norm-residual", "value-zeroing"], verify=True)
+
+
+@pytest.mark.parametrize("family", ["bert", "gemma3", "olmo2", "llama", "t5", "dinov2"])
+def test_double_precision_verifies(family):
+    """RMSNorm of transformers computes in float32 there too."""
+    model, _ = tiny(family)
+    inputs = {k: v.double() if v.is_floating_point() else v for k, v in model_inputs(family).items()}
+    trace(model.double(), None, inputs, edges=["alti", "value-zeroing"], verify=True)
+
+
+@pytest.mark.parametrize("family", ["jamba", "mixtral", "gpt-oss"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mixtures_of_experts_in_half_precision_verify(family, dtype):
+    """In float32 a router may choose another expert, so the check runs in the model's own precision."""
+    model, _ = tiny(family)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FlowgraphWarning)
+        trace(model.to(dtype), None, model_inputs(family), edges="value-zeroing", verify=True, hybrid="skip")
 
 
 # --- hybrids ----------------------------------------------------------------------------------------------------
