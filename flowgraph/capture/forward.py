@@ -20,7 +20,7 @@ from flowgraph.capture.build import FrameReader, rest_weights
 from flowgraph.capture.interface import Frame, our_attention, recording
 from flowgraph.capture.record import LayerRecord
 from flowgraph.capture.support import reasons_by_part
-from flowgraph.capture.survey import Survey, text_config
+from flowgraph.capture.survey import Survey, stack_config
 from flowgraph.capture.verify import check_mask
 from flowgraph.errors import FlowgraphError
 from flowgraph.mixing import EdgeKind, Heads
@@ -74,7 +74,7 @@ class Job:
 
     def __post_init__(self) -> None:
         mixing.check_heads(
-            self.kinds, self.heads, getattr(text_config(self.model), "num_attention_heads", None)
+            self.kinds, self.heads, getattr(stack_config(self.model), "num_attention_heads", None)
         )
 
     def run(self, examples: Sequence[reading.Example]) -> list[dict[str, Layers]]:
@@ -104,7 +104,7 @@ class Job:
         return by_part
 
     def _batch_limit(self, example: reading.Example) -> int:
-        config = text_config(self.model)
+        config = stack_config(self.model)
         sound = config.max_source_positions if "input_features" in example.inputs else 0
         tokens = max(example.longest, sound)
         one = memory.estimate(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from flowgraph.capture.inputs import Example, position_limit
-from flowgraph.capture.survey import is_seq2seq, text_config
+from flowgraph.capture.survey import is_seq2seq, stack_config
 from flowgraph.capture.tokens import tokens_from_ids
 from flowgraph.errors import FlowgraphError
 
@@ -151,7 +151,7 @@ def _check_room(model: Any, prompt: int, options: dict[str, Any]) -> None:
 
 
 def _generate(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Tensor:
-    config = text_config(model)
+    config = stack_config(model)
     settings = {"pad_token_id": getattr(config, "pad_token_id", None), **options}
     if settings["pad_token_id"] is None:
         end = getattr(config, "eos_token_id", None)

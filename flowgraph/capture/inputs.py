@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flowgraph.capture.survey import text_config
+from flowgraph.capture.survey import stack_config
 from flowgraph.capture.tokens import Tokens
 from flowgraph.errors import FlowgraphError
 
@@ -108,7 +108,7 @@ def check_indices(model: Any, inputs: Mapping[str, Tensor]) -> None:
 
 def _table(model: Any, name: str) -> tuple[str, int | None]:
     """What the entries of an input are called, and how many there are; None where nothing limits them."""
-    config = text_config(model)
+    config = stack_config(model)
     vocabulary = getattr(model.get_input_embeddings(), "num_embeddings", None)
     if name == "input_ids":
         return "token id", vocabulary
@@ -127,7 +127,7 @@ def _position_rows(model: Any) -> int | None:
     tables = (module for path, module in model.named_modules() if path.rpartition(".")[2] in names)
     if not any(isinstance(table, torch.nn.Embedding) for table in tables):
         return None
-    return getattr(text_config(model), "max_position_embeddings", None)
+    return getattr(stack_config(model), "max_position_embeddings", None)
 
 
 # --- how long a text may be ---------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def max_tokens(model: Any, tokenizer: Any, *, target: bool = False) -> int | Non
 
 def position_limit(model: Any, *, target: bool = False) -> int | None:
     """Positions of the model. RoBERTa's start after the pad id, which costs as many rows of its table."""
-    config = text_config(model)
+    config = stack_config(model)
     if target and getattr(config, "max_target_positions", None):
         return config.max_target_positions
     limit = getattr(config, "max_position_embeddings", None)

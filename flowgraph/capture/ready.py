@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from flowgraph.capture.inputs import IGNORED, INDICES, Example, accepted, check_indices, position_limit
-from flowgraph.capture.survey import is_seq2seq, text_config
+from flowgraph.capture.survey import is_seq2seq, stack_config
 from flowgraph.capture.texts import word_ids
 from flowgraph.capture.tokens import Tokens, named_tokens, special_ids, tokens_from_ids
 from flowgraph.capture.vision import check_pixels, image_tokens
@@ -41,7 +41,7 @@ def examples_from_inputs(
     if not writes:
         _check_decoder_inputs(model, tensors)
     if "pixel_values" in tensors:
-        check_pixels(model.config, tensors["pixel_values"])
+        check_pixels(stack_config(model), tensors["pixel_values"])
     for name in ("input_ids", "decoder_input_ids"):
         if name in tensors and (tensors[name].ndim != 2 or tensors[name].shape[1] == 0):
             raise FlowgraphError(
@@ -150,7 +150,7 @@ def _mask_from_pads(model: Any, tokenizer: Any, ids: Tensor, name: str) -> Tenso
 
     A decoder may start with the pad id itself; the last of the pads in front is then its start.
     """
-    named = text_config(model) if tokenizer is None else tokenizer
+    named = stack_config(model) if tokenizer is None else tokenizer
     pad = getattr(named, "pad_token_id", None)
     if not name.endswith("input_ids") or pad is None or pad in _ids(named, "bos", "eos", "sep", "cls"):
         return None
@@ -214,7 +214,7 @@ def _ready_example(
     target = _ready_tokens(own, "decoder_input_ids", "decoder_inputs_embeds", tokenizer, None)
     facts: dict[str, Any] = {"text": None}
     if "pixel_values" in own and source is None:
-        source, image = image_tokens(model.config, own["pixel_values"])
+        source, image = image_tokens(stack_config(model), own["pixel_values"])
         facts |= image
     elif source is not None and source.ids is not None:
         _check_length(model, len(source))

@@ -60,8 +60,11 @@ class Survey:
         return self.calls or len(self.blocks)
 
 
-def text_config(model: Any) -> Any:
-    """The part of the configuration that speaks of text; all of it where there is one part."""
+def stack_config(model: Any) -> Any:
+    """The part of the configuration that speaks of what the model reads, pictures or text; all of it where there
+    is one part."""
+    if getattr(model, "main_input_name", None) == "pixel_values":
+        return getattr(model.config, "vision_config", model.config)
     try:
         return model.config.get_text_config()
     except ValueError:  # encoder and decoder with a configuration each

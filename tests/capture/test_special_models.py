@@ -11,6 +11,7 @@ import torch
 from flowgraph.capture.run import trace
 from flowgraph.capture.support import support, supported_kinds
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
+from tests import models
 from tests.models import HYBRIDS, VISIONS, model_inputs, picture, tiny, token_ids
 
 # --- windows and masks ------------------------------------------------------------------------------------------
@@ -216,6 +217,20 @@ def test_pixels_in_double_are_read_in_the_models_precision():
     model, _ = tiny("vit")
     result = trace(model, None, {"pixel_values": picture().double()})
     assert result["attention"].dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["CLIP", "Siglip"])
+def test_classifiers_of_pictures_whose_configuration_speaks_of_text_too(name):
+    import transformers
+
+    sizes = {"text_config": {**models.SMALL, "num_attention_heads": 2}, "vision_config": dict(models.VISION)}
+    config = getattr(transformers, f"{name}Config")(**sizes)
+    model = models.perturb(getattr(transformers, f"{name}ForImageClassification")(config)).eval()
+    result = trace(model, None, {"pixel_values": picture()}, heads=3, verify=True)
+    prefix = PREFIX[f"{name.lower()}-vision"]
+    assert result.tokens[: len(prefix) + 1] == (*prefix, "patch 0,0")
+    with pytest.raises(FlowgraphError, match="no head 4; the layer has 4"):
+        trace(model, None, {"pixel_values": picture()}, heads=4)
 
 
 def test_pictures_need_four_axes():

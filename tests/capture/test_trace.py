@@ -438,9 +438,9 @@ def test_memory_limit_splits_batches(bert):
         ({"device": "nowhere"}, "device: 'nowhere'"),
         ({"generate": "yes"}, "generate: 'yes'"),
         ({"generate": True}, "generate: True is neither"),
-        ({"generate": 0}, "generate: 0 new tokens; it must be at least 1"),
-        ({"generate": -1}, "generate: -1 new tokens; it must be at least 1"),
-        ({"generate": {"max_new_tokens": 0}}, "generate: 0 new tokens; it must be at least 1"),
+        ({"generate": 0}, "generate: max_new_tokens=0 is too small"),
+        ({"generate": -1}, "generate: max_new_tokens=-1 is too small"),
+        ({"generate": {"max_new_tokens": 0}}, "generate: max_new_tokens=0 is too small"),
         ({"generate": 3}, "generate: BertModel cannot write"),
     ],
 )
