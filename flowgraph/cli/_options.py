@@ -295,7 +295,7 @@ def trace_graphs(
     ]
 
 
-def check_picture(path: str | None) -> None:
+def check_picture(path: str | None, option: str = "--plot") -> None:
     """A picture that cannot be made is found before the work."""
     if path is None:
         return
@@ -303,6 +303,6 @@ def check_picture(path: str | None) -> None:
 
     new_figure(1, 1)
     if not path.lower().endswith(tuple(f".{form}" for form in FORMATS)):
-        raise click.BadParameter(f"{path!r} does not end in .{', .'.join(FORMATS)}", param_hint="'--plot'")
+        raise click.BadParameter(f"{path!r} does not end in .{', .'.join(FORMATS)}", param_hint=f"'{option}'")
     if not os.path.isdir(os.path.dirname(path) or "."):
-        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="'--plot'")
+        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint=f"'{option}'")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _MOST_FAILURES = 10
 """How many are printed."""
+_MOST_NAMES = 6
+"""How many classes are named."""
 
 
 def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[str] | None:
@@ -133,6 +135,9 @@ def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[st
     "--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Also draw correlations by level."
 )
 @click.option(
+    "--plot-curves", type=click.Path(dir_okay=False), metavar="FILE", help="Also draw the erasure curves."
+)
+@click.option(
     "--progress/--no-progress", default=None, help="A progress bar.  [default: where a person is watching]"
 )
 @format_option("table", "json")
@@ -144,6 +149,7 @@ def command(
     candidates: tuple[str, str] | None,
     progress: bool | None,
     plot: str | None,
+    plot_curves: str | None,
     form: str,
     **options: Any,
 ) -> None:
@@ -156,7 +162,10 @@ def command(
     from flowgraph.evaluation.loading import load_with_head
     from flowgraph.evaluation.run import evaluate
 
-    check_picture(plot)
+    check_picture(plot, "--plot")
+    check_picture(plot_curves, "--plot-curves")
+    if plot_curves is not None and not options["erasure"]:
+        raise click.BadParameter("there are no curves with --no-erasure", param_hint="'--plot-curves'")
     loaded, tokenizer = load_with_head(model_or_embedded(model))
     items = _items(data, getattr(tokenizer, "mask_token", None), options)
     try:
@@ -172,9 +181,10 @@ def command(
     except FlowgraphError as error:
         leave_if_stopped(error)
         raise
-    if plot is not None:
-        evaluation.plot(plot)
-        say(f"wrote {plot}")
+    for path, draw in ((plot, evaluation.plot), (plot_curves, evaluation.plot_curves)):
+        if path is not None:
+            draw(path)
+            say(f"wrote {path}")
     if form == "json":
         print_json(evaluation.to_dict())
     else:
@@ -220,10 +230,18 @@ def _asked(evaluation: Evaluation) -> str:
     }
     scores = " / ".join(what[kind] for kind in meta["score"])
     accuracy = "" if meta["accuracy"] is None else f", accuracy {meta['accuracy']:.3f}"
+    classes = f" ({_several(meta['classes'])})" if meta["classes"] else ""
     return (
-        f"{meta['model']}: {meta['texts']} texts{accuracy}; score: {scores}; row: {meta['target']}; blanked with "
+        f"{meta['model']}: {meta['texts']} texts{accuracy}; score: {scores}{classes}; row of the attribution: "
+        f"{_several(meta['rows'])}; blanked with "
         f"{meta['blank_token']}; 'all' counts special tokens, 'content' leaves them out"
     )
+
+
+def _several(names: list[str]) -> str:
+    """The names; of many the first."""
+    more = f", … {len(names)} in all" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 def _tables(evaluation: Evaluation) -> Iterator[Table]:

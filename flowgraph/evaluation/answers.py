@@ -99,7 +99,12 @@ class Asker:
         rankings = [*relevance[:, :, -1].reshape(-1, tokens), random, *importance]
         return TextResult(
             facts=dict(question.facts)
-            | {"score": score, "size": tokens, "content": int(question.content.sum())},
+            | {
+                "row": self._row_name(question, traced.tokens),
+                "score": score,
+                "size": tokens,
+                "content": int(question.content.sum()),
+            },
             correlations=_correlations(relevance, importance, question),
             random=_correlations(random, importance, question),
             drops=score - self._erased_scores(question, rankings if self.plan.erasure else []),
@@ -159,11 +164,23 @@ class Asker:
             residual = None
         return LayeredGraph.from_trace(traced, edges=kind, residual=residual, negative=self.plan.negative)
 
+    def _target(self, question: Any) -> Any:
+        return question.target if self.plan.target in ("auto", "mask") else self.plan.target
+
+    def _row_name(self, question: Any, tokens: Sequence[str]) -> str:
+        """Which row was read, in words that are the same for most texts."""
+        target = self._target(question)
+        if not isinstance(target, int):
+            return {"max": "the largest over all rows", "mean": "mean of all rows"}.get(target, target)
+        if target == question.asked or question.special[target]:
+            return tokens[target]
+        return "last token" if target in (-1, len(tokens) - 1) else f"position {target}"
+
     def _row(self, question: Any, graph: Any, method: str) -> np.ndarray:
         """(L, T)"""
         from flowgraph.attribution import attribute_graph
 
-        target = question.target if self.plan.target in ("auto", "mask") else self.plan.target
+        target = self._target(question)
         rows = None if target == "max" else target
         scores = attribute_graph(graph, method=method, level="all", targets=rows).scores
         return scores.max(1)

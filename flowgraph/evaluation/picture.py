@@ -1,4 +1,4 @@
-"""Correlations by level, drawn by matplotlib."""
+"""Correlations by level, and erasure curves, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowgraph.errors import FlowgraphError
 from flowgraph.export.figure import finish, new_figure
 
 if TYPE_CHECKING:
@@ -65,3 +66,38 @@ def _panel(axes: Any, evaluation: Evaluation, against: str, rule: str) -> None:
 
 def _repeated(values: tuple[Any, ...], count: int) -> list[Any]:
     return [values[k % len(values)] for k in range(count)]
+
+
+def curves_picture(evaluation: Evaluation, path: str | PathLike[str] | None = None) -> Figure:
+    """Mean drop of the score against the share of tokens blanked: left the highest first (the deletion curve; faster is
+    better), right all but the highest; one line a ranking. Written to ``path``."""
+    if not evaluation.curves:
+        raise FlowgraphError(
+            "erasure: nothing was erased, so there are no curves; evaluate with erasure=True"
+        )
+    figure = new_figure(8.2, 3.2)
+    left, right = figure.subplots(1, 2, sharey=True)
+    shares = evaluation.meta["curve"]
+    dashes = dict(
+        zip(
+            evaluation.axes["edges"],
+            _repeated(_DASHES, len(evaluation.axes["edges"])),
+            strict=True,
+        )
+    )
+    for curve in evaluation.curves:
+        style = {
+            "color": _COLOURS.get(curve.method, "black" if curve.method == "random" else None),
+            "linestyle": ":" if curve.edges is None else dashes[curve.edges],
+            "label": " ".join(filter(None, (curve.method, curve.edges))),
+        }
+        left.plot(shares, curve.deletion, **style)
+        right.plot(shares, curve.insertion, **style)
+    for axes, title in ((left, "highest blanked"), (right, "all but the highest blanked")):
+        axes.set_title(title, fontsize=8)
+        axes.set_xlabel("share of tokens", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    left.set_ylabel("drop of the score", fontsize=8)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", fontsize=7, frameon=False)
+    return finish(figure, path)

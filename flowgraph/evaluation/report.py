@@ -203,6 +203,12 @@ class Evaluation:
 
         return levels_picture(self, path)
 
+    def plot_curves(self, path: str | PathLike[str] | None = None) -> Figure:
+        """Drop of the score as tokens are erased; see :func:`flowgraph.evaluation.picture.curves_picture`."""
+        from flowgraph.evaluation.picture import curves_picture
+
+        return curves_picture(self, path)
+
     def __repr__(self) -> str:
         asked = ", ".join(self.meta.get("score", ()))
         return (

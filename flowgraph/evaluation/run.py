@@ -99,6 +99,7 @@ def evaluate(
         For arguments that do not fit the model, with what to pass, and where every text fails.
     """
     require_scipy()
+    _check_counts(resamples, retry_errors and out is None)
     from flowgraph.capture.interface import evaluation_mode
     from flowgraph.evaluation.answers import Asker
     from flowgraph.evaluation.questions import read_items
@@ -156,6 +157,13 @@ def _loaded(model: Any, tokenizer: Any) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def _check_counts(resamples: Any, idle_retry: bool) -> None:
+    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 0:
+        raise FlowgraphError(f"resamples: {resamples!r} is no number of samples; pass 0 or more")
+    if idle_retry:
+        raise FlowgraphError("retry_errors: True is for a run that is kept; pass its folder as out")
+
+
 def _check_failures(failures: Sequence[Failure], texts: int) -> None:
     """An error where nothing is left, a warning where something is missing."""
     if not failures:
@@ -175,12 +183,14 @@ def _meta(model: Any, tokenizer: Any, plan: Plan, results: Sequence[TextResult])
 
 
 def _asked(results: Sequence[TextResult]) -> dict[str, Any]:
-    """What the texts were asked, gathered: kind of score, classes, accuracy."""
+    """What the texts were asked, gathered: kind of score, row, classes, accuracy."""
     kinds = sorted({result.facts["kind"] for result in results})
+    rows = sorted({result.facts["row"] for result in results})
     classes = sorted({result.facts["class_name"] for result in results if "class_name" in result.facts})
     judged = [result.facts["correct"] for result in results if result.facts.get("correct") is not None]
     return {
         "score": kinds,
+        "rows": rows,
         "classes": classes,
         "accuracy": float(np.mean(judged)) if judged else None,
         "texts": len(results),

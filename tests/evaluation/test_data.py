@@ -93,7 +93,7 @@ def saved(tmp_path_factory):
 
 def test_the_command_prints_json(saved, tmp_path, capfd):
     data = write(tmp_path, "a.tsv", "text\tlabel\na cat sat on the mat\tyes\nthe dog runs\tno\n")
-    plot = tmp_path / "levels.svg"
+    plot, curves = tmp_path / "levels.svg", tmp_path / "curves.png"
     line = [
         "evaluate",
         "--data",
@@ -114,6 +114,8 @@ def test_the_command_prints_json(saved, tmp_path, capfd):
         "blank-out",
         "--plot",
         plot,
+        "--plot-curves",
+        curves,
     ]
     assert cli.execute([str(word) for word in line]) == 0
     values = json.loads(capfd.readouterr().out)
@@ -123,6 +125,7 @@ def test_the_command_prints_json(saved, tmp_path, capfd):
         (edges, method) for edges in ("attention", "alti") for method in ("rollout", "flow")
     }
     assert plot.read_text().startswith("<?xml")
+    assert curves.read_bytes()[:4] == b"\x89PNG"
 
 
 def test_the_command_prints_tables(saved, tmp_path, capfd):
@@ -145,7 +148,12 @@ def test_the_command_prints_tables(saved, tmp_path, capfd):
         "random",
     ):
         assert expected in out
-    for expected in ("log-odds of two words at the mask", "blanked with [MASK]", "1 texts, accuracy"):
+    for expected in (
+        "log-odds of two words at the mask",
+        "blanked with [MASK]",
+        "row of the attribution: [MASK]",
+        "1 texts, accuracy",
+    ):
         assert expected in err
 
 

@@ -87,6 +87,14 @@ def test_the_report_says_what_was_asked(evaluated, kind):
         "auto",
         ["attention", "norm-residual"],
     )
+    rows = {
+        "classifier": "[CLS]",
+        "masked": "[MASK]",
+        "causal": "last token",
+        "embedding": "mean of all rows",
+    }
+    assert meta["rows"] == [rows[kind]]
+    assert bool(meta["classes"]) == (kind == "classifier")
     assert (meta["accuracy"] is None) == (kind in ("classifier", "embedding"))
 
 
@@ -250,6 +258,21 @@ def test_picture(evaluated, tmp_path):
     assert len(figure.axes) == 8
 
 
+def test_picture_of_curves(evaluated, tmp_path):
+    evaluation = evaluated["classifier"]
+    figure = evaluation.plot_curves(tmp_path / "curves.pdf")
+    assert (tmp_path / "curves.pdf").read_bytes()[:4] == b"%PDF"
+    for panel, side in zip(figure.axes, ("deletion", "insertion"), strict=True):
+        lines = {line.get_label(): list(line.get_ydata()) for line in panel.get_lines()}
+        assert lines["flow attention"] == list(
+            next(getattr(c, side) for c in evaluation.curves if (c.method, c.edges) == ("flow", "attention"))
+        )
+        assert len(lines) == len(evaluation.curves)
+    model, tokenizer = classifier()
+    with pytest.raises(FlowgraphError, match="erasure"):
+        fg.evaluate(model, tokenizer, TEXTS[:2], erasure=False, **QUICK).plot_curves()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -265,6 +288,8 @@ def test_picture(evaluated, tmp_path):
         ({"seed": -1}, "seed: -1"),
         ({"negative": "keep all"}, "negative: unknown"),
         ({"residual": 2.0}, "residual"),
+        ({"resamples": -1}, "resamples: -1"),
+        ({"retry_errors": True}, "retry_errors: True is for a run that is kept"),
     ],
 )
 def test_arguments_that_do_not_fit(options, message):
