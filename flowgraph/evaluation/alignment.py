@@ -233,7 +233,7 @@ def _cross_weights(trace: Any, edges: str | None, layer: int | str, head: int | 
     if edges is None and len(trace.kinds) > 1:
         raise FlowgraphError(f"edges: the trace holds {', '.join(trace.kinds)}; say which one is to align")
     arrays = trace[trace.kinds[0] if edges is None else edges]
-    if not isinstance(arrays, Mapping) or "cross" not in arrays or trace.target_tokens is None:
+    if not isinstance(arrays, Mapping) or trace.target_tokens is None:
         raise FlowgraphError("trace: it has no cross-attention; trace a pair with an encoder-decoder model")
     cross = np.asarray(arrays["cross"], dtype=np.float64)
     cross = _one(cross, layer, "layer", axis=0, first=1)

@@ -11,7 +11,7 @@ import numpy as np
 from flowgraph.corpus.worker import EVERY_TEXT, raise_if_everyones, reason_of
 from flowgraph.errors import FlowgraphError
 from flowgraph.evaluation.correlation import spearman
-from flowgraph.evaluation.erasure import CURVE, erased
+from flowgraph.evaluation.erasure import CURVE, erased, ranks
 from flowgraph.evaluation.plan import Plan
 from flowgraph.evaluation.report import TextResult
 
@@ -133,7 +133,8 @@ class Asker:
         return float(scores[0]), np.stack([found[name] for name in self.plan.against])
 
     def _erased_scores(self, question: Any, rankings: Sequence[np.ndarray]) -> np.ndarray:
-        """``(rankings, 2, curve)``: scores with the highest blanked, and with the highest kept; one batch."""
+        """``(rankings, 2, curve)``: scores with the highest blanked, and with the highest kept; one batch. NaN for a ranking
+        that sets no token above another."""
         from flowgraph.evaluation.importance import blanked_scores
 
         if not rankings:
@@ -142,7 +143,9 @@ class Asker:
         rows = blanks.reshape(-1, len(question.ids))  # (rankings * 2 * curve, T)
         versions, where = np.unique(rows, axis=0, return_inverse=True)  # rankings agree on many of them
         scores = blanked_scores(self.model, question, versions, self.plan.blank)
-        return scores[where.reshape(-1)].reshape(len(rankings), 2, len(CURVE))
+        found = scores[where.reshape(-1)].reshape(len(rankings), 2, len(CURVE))
+        found[[not ranks(ranking[question.content]) for ranking in rankings]] = np.nan
+        return found
 
     def _relevance(self, question: Any, traced: Any) -> np.ndarray:
         """(edges, methods, L, T): each token's relevance at each level, in the row that the score is read from."""

@@ -34,6 +34,11 @@ def erased(relevance: np.ndarray, erasable: np.ndarray, fractions: Sequence[floa
     return np.stack([removed, ~removed & erasable])
 
 
+def ranks(relevance: np.ndarray) -> bool:
+    """False where no token is above another: there is one alone, or all are equal, as by gradients that sum to 0."""
+    return len(relevance) > 1 and bool(np.ptp(relevance) > 0)
+
+
 def how_many(fraction: float, tokens: int) -> int:
     """``ceil(fraction · tokens)``, not one more for a fraction whose product is a whole number but for rounding."""
     return min(tokens, math.ceil(fraction * tokens - 1e-9))

@@ -58,6 +58,8 @@ def _panel(axes: Any, evaluation: Evaluation, against: str, rule: str) -> None:
                 levels, [s.low for s in found], [s.high for s in found], color=colour, alpha=0.15
             )
     (random,) = evaluation.find("random", against=against, tokens=rule)
+    if not random.count:
+        axes.text(0.5, 0.5, "all equal: no order", transform=axes.transAxes, ha="center", fontsize=8)
     axes.axhline(random.mean, color="black", linestyle=":", linewidth=0.8, label="random")
     axes.set_xticks(levels)
     axes.tick_params(labelsize=7)

@@ -32,7 +32,8 @@ class TextResult:
     random: np.ndarray
     """(against, tokens): of random relevance"""
     drops: np.ndarray
-    """(rankings, 2, len(CURVE)): score of the text minus score with the highest blanked, and with the highest kept"""
+    """(rankings, 2, len(CURVE)): score of the text minus score with the highest blanked, and with the highest kept.
+    NaN for a ranking that sets no token above another."""
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; None for NaN."""
@@ -155,7 +156,8 @@ class Evaluation:
     def _curve(self, ranking: str, drops: np.ndarray) -> Curve:
         """``drops`` (2, curve, texts)"""
         method, _, kind = ranking.partition(" ")
-        means = drops.mean(-1)
+        known = drops[..., np.isfinite(drops).all((0, 1))]
+        means = known.mean(-1) if known.size else np.full(drops.shape[:2], np.nan)
         areas = aopc(np.moveaxis(drops, 1, -1), CURVE, FRACTIONS)  # (2, texts)
         return Curve(
             edges=kind or None,
@@ -228,8 +230,8 @@ def _curve_row(c: Curve) -> dict[str, Any]:
         "method": c.method,
         "comprehensiveness": _plain(c.comprehensiveness),
         "sufficiency": _plain(c.sufficiency),
-        "deletion": list(c.deletion),
-        "insertion": list(c.insertion),
+        "deletion": _listed(np.array(c.deletion)),
+        "insertion": _listed(np.array(c.insertion)),
     }
 
 

@@ -128,13 +128,25 @@ def test_erasure_in_figures(evaluated):
         ("blank-out", None),
     }
     place = evaluated["classifier"].axes["rankings"].index("rollout attention")
-    drops = np.stack([r.drops[place] for r in evaluated["classifier"].results])  # (texts, 2, curve)
+    drops = np.stack([r.drops[place] for r in evaluated["classifier"].results[:3]])  # (texts, 2, curve)
     assert curves["rollout", "attention"].comprehensiveness.mean == pytest.approx(drops[:, 0, 1:6].mean())
     assert curves["rollout", "attention"].sufficiency.mean == pytest.approx(drops[:, 1, 1:6].mean())
+    del curves["gradient", None]  # of BERT it is 0
     for curve in curves.values():  # nothing blanked, all blanked: the same whoever ranks
         assert curve.deletion[0] == curve.insertion[-1] == pytest.approx(0, abs=1e-6)
         assert curve.deletion[-1] == pytest.approx(curves["random", None].deletion[-1], abs=1e-6)
         assert curve.insertion[0] == pytest.approx(curve.deletion[-1], abs=1e-6)
+
+
+def test_a_ranking_that_ranks_nothing_has_no_curve(evaluated):
+    """The sum of a gradient behind LayerNorms is 0 for every token; it must not pass for the order of the text."""
+    curves = {c.method: c for c in evaluated["classifier"].curves if c.edges is None}
+    assert np.isnan(curves["gradient"].deletion).all()
+    # a text of one word has no order either, whoever ranks
+    counts = [curves[name].comprehensiveness.count for name in ("gradient", "gradient-norm", "random")]
+    assert counts == [0, 3, 3]
+    row = next(r for r in evaluated["classifier"].to_dict()["curves"] if r["method"] == "gradient")
+    assert row["deletion"] == [None] * len(CURVE)
 
 
 def test_summaries_are_over_texts(evaluated):
