@@ -3,6 +3,9 @@
 Source sentences are adjectives (``a..``), nouns (``n..``) and verbs (``v..``). Each word has one translation (``A..``,
 ``N..``, ``V..``, by a fixed permutation). In the target an adjective stands behind the noun it stands before in the
 source, and the verbs stand at the end, in the source's order.
+
+With ``nulls`` there are words without a counterpart: half of the source's words have a particle (``f..``) behind them
+that is not translated, and each word of the target is followed by ``E0``, which nothing in the source stands for.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import torch
 from torch import nn
 from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast
 
-WORDS = {"a": 10, "n": 20, "v": 10}
+WORDS = {"a": 10, "n": 20, "v": 10, "f": 4, "e": 1}
 """Class of words -> how many there are."""
 FRAME = ("<pad>", "<s>", "</s>", "<unk>")
 
@@ -28,10 +31,26 @@ class Sentence:
     """(source word, target word), from 0."""
 
 
-def sentences(count: int, seed: int) -> list[Sentence]:
-    """``count`` sentences of 4 to 10 words."""
+def sentences(count: int, seed: int, nulls: bool = False) -> list[Sentence]:
+    """``count`` sentences of 4 to 10 words, ``nulls`` apart."""
     draw = np.random.default_rng(seed)
-    return [_sentence(draw) for _ in range(count)]
+    return [_with_nulls(_sentence(draw), draw) if nulls else _sentence(draw) for _ in range(count)]
+
+
+def _with_nulls(sentence: Sentence, draw: np.random.Generator) -> Sentence:
+    """The same with particles in the source and ``E0`` behind each word of the target."""
+    source: list[str] = []
+    places: list[int] = []
+    for word in sentence.source.split():
+        places.append(len(source))
+        source.append(word)
+        if draw.random() < 0.5:
+            source.append(f"f{draw.integers(WORDS['f'])}")
+    return Sentence(
+        source=" ".join(source),
+        target=" ".join(f"{word} E0" for word in sentence.target.split()),
+        links=frozenset((places[place], 2 * position) for place, position in sentence.links),
+    )
 
 
 def _sentence(draw: np.random.Generator) -> Sentence:
@@ -83,7 +102,7 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def make_model(vocabulary: int, *, layers: int = 2, heads: int = 4, width: int = 64) -> Any:
-    """BART's code (post-norm blocks), small."""
+    """BART's code (post-norm blocks), small; dropout 0.1 on blocks and on attention."""
     config = BartConfig(
         vocab_size=vocabulary,
         d_model=width,
@@ -94,7 +113,8 @@ def make_model(vocabulary: int, *, layers: int = 2, heads: int = 4, width: int =
         encoder_ffn_dim=4 * width,
         decoder_ffn_dim=4 * width,
         max_position_embeddings=32,
-        dropout=0.0,
+        dropout=0.1,
+        attention_dropout=0.1,
         init_std=0.08,  # of a width of 64; the default is meant for 1024
         pad_token_id=0,
         bos_token_id=1,
@@ -105,14 +125,24 @@ def make_model(vocabulary: int, *, layers: int = 2, heads: int = 4, width: int =
     return BartForConditionalGeneration(config)
 
 
-def train(model: Any, tokenizer: Any, *, steps: int, seed: int, batch: int = 64, rate: float = 2e-3) -> float:
+def train(
+    model: Any,
+    tokenizer: Any,
+    *,
+    steps: int,
+    seed: int,
+    nulls: bool,
+    batch: int = 64,
+    rate: float = 2e-3,
+    decay: float = 0.5,
+) -> float:
     """Teacher forcing on fresh sentences at every step; the last 20 steps' mean loss."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     losses: list[float] = []
     model.train()
     for step in range(steps):
-        inputs = encoded(tokenizer, sentences(batch, seed=1_000_000 * (seed + 1) + step))
+        inputs = encoded(tokenizer, sentences(batch, 1_000_000 * (seed + 1) + step, nulls))
         loss = model(**inputs).loss
         optimizer.zero_grad()
         loss.backward()

@@ -8,7 +8,9 @@ against norm for special tokens, punctuation and words. The paper finds for BERT
 
 Second, on a small encoder-decoder trained on a translation with known alignment (``benchmarks/_reordering.py``):
 alignment error rate by attention weights and by norms, each head apart and joined, in the rows of the steps that write
-a word (AWO) and that read it (AWI). The paper finds norms below weights (10.18653/v1/2020.emnlp-main.574).
+a word (AWO) and that read it (AWI), with ``</s>`` barred as a source word and allowed (a word that it wins stays
+without link). The paper finds norms below weights (10.18653/v1/2020.emnlp-main.574). Two tasks: every word has a
+translation, and half of the words have no counterpart.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from benchmarks.sun_marasovic import DATA, GROUPS, groups_of, read_texts
 
 PAPER_VARIATION = "paper, BERT-base: mean 0.22, 0.12 to 0.37"
 SETTINGS = {"output": "AWO", "input": "AWI"}
+KINDS = {"attention": "weights", "norm": "norms"}
+SPECIAL = {False: "</s> barred", True: "</s> allowed"}
+TASKS = {False: "every word has a translation", True: "half of the words have no counterpart"}
 
 
 # --- norms ------------------------------------------------------------------------------------------------
@@ -74,53 +79,102 @@ def _by_group(traces: Sequence[Any]) -> dict[str, np.ndarray]:
 # --- word alignment ---------------------------------------------------------------------------------------
 
 
-def alignment(seed: int, *, steps: int, tests: int, layers: int = 2) -> dict[str, float]:
-    """Train, align held-out sentences, print AER; the best of each measure."""
+def alignment(nulls: bool, seed: int, *, steps: int, tests: int, layers: int = 2) -> dict[Any, np.ndarray]:
+    """Train, align held-out sentences, print AER; see :func:`errors`."""
     import torch
+
+    import flowgraph as fg
 
     torch.manual_seed(seed)
     tokenizer = task.make_tokenizer()
     model = task.make_model(len(tokenizer), layers=layers)
-    loss = task.train(model, tokenizer, steps=steps, seed=seed)
-    held_out = task.sentences(tests, seed=12_345)
+    loss = task.train(model, tokenizer, steps=steps, seed=seed, nulls=nulls)
+    held_out = task.sentences(tests, 12_345, nulls)
     right = task.accuracy(model, tokenizer, held_out)
     print(
-        f"seed {seed}: {steps} steps, loss {loss:.4f}, {right:.3f} of {tests} held-out sentences' words right"
+        f"\n{TASKS[nulls]}, seed {seed}: {steps} steps, loss {loss:.4f}, {right:.3f} of {tests} held-out sentences' "
+        "words right"
     )
-    return print_errors(model, tokenizer, held_out)
+    pairs = [(sentence.source, sentence.target) for sentence in held_out]
+    each = fg.trace(model, tokenizer, pairs, edges=tuple(KINDS), heads="each")
+    joined = fg.trace(model, tokenizer, pairs, edges="norm")
+    print_shares(each)
+    found = errors(each, joined, [set(sentence.links) for sentence in held_out])
+    print_errors(found)
+    return found
 
 
-def print_errors(model: Any, tokenizer: Any, held_out: Sequence[task.Sentence]) -> dict[str, float]:
-    """AER in per cent, a line a setting, layer and measure; the least of each measure and setting."""
+def print_shares(traces: Sequence[Any]) -> None:
+    """Where weight and norm lie at the steps that write a word, by layer: mean over heads; and each group's norm."""
     import flowgraph as fg
 
-    kinds = ("attention", "norm")
-    pairs = [(sentence.source, sentence.target) for sentence in held_out]
-    each = fg.trace(model, tokenizer, pairs, edges=kinds, heads="each")
-    joined = fg.trace(model, tokenizer, pairs, edges="norm")
-    gold = [set(sentence.links) for sentence in held_out]
-    heads = each[0].meta["num_heads"]["cross"]
+    groups = ("words", "particles", "</s>")
+    sums: dict[str, Any] = {"weight": 0.0, "||alpha f(x)||": 0.0, "||f(x)||": 0.0}
+    for trace in traces:
+        number = np.array([2 if t == "</s>" else 1 if t.startswith("f") else 0 for t in trace.tokens])
+        member = np.stack([number == g for g in range(3)], axis=-1).astype(float)  # (Ts, groups)
+        weights, products = (np.asarray(trace[kind]["cross"], np.float64)[..., :-1, :] for kind in KINDS)
+        lengths = fg.norms(trace)["cross"]  # (L, H, Ts)
+        per_token = lengths @ member / np.maximum(member.sum(0), 1)
+        sums["weight"] += (weights @ member).mean((1, 2))
+        sums["||alpha f(x)||"] += (products / products.sum(-1, keepdims=True) @ member).mean((1, 2))
+        sums["||f(x)||"] += (per_token / per_token[..., :1]).mean(1)
+    print(f"  {'':<24}" + "".join(f"{group:>11}" for group in groups))
+    for name, values in sums.items():
+        said = "of a token, words: 1" if name == "||f(x)||" else "share"
+        for layer, row in enumerate(values / len(traces), 1):
+            print(f"  layer {layer} {name:<15} " + "".join(f"{value:>11.3f}" for value in row) + f"   {said}")
+
+
+def errors(
+    each: Sequence[Any], joined: Sequence[Any], gold: Sequence[Any]
+) -> dict[tuple[str, bool, int, str], np.ndarray]:
+    """AER in per cent by setting, ``</s>`` allowed, layer and kind: of each head, of the heads' mean, and for ``norm``
+    of the heads' sum as vectors."""
+    import flowgraph as fg
 
     def error(traces: Sequence[Any], **options: Any) -> float:
         return 100 * fg.alignment_error_rate([fg.align(trace, **options) for trace in traces], gold, gold)
 
+    found = {}
+    for setting in SETTINGS:
+        for special in SPECIAL:
+            for layer in range(1, each[0].meta["layers"]["cross"] + 1):
+                for kind in KINDS:
+                    shared = {"setting": setting, "special": special, "layer": layer, "edges": kind}
+                    heads = [*range(each[0].meta["num_heads"]["cross"]), "mean"]
+                    row = [error(each, head=head, **shared) for head in heads]
+                    row += [error(joined, **shared)] if kind == "norm" else []
+                    found[setting, special, layer, kind] = np.array(row)
+    return found
+
+
+def print_errors(found: dict[Any, np.ndarray]) -> None:
+    heads = min(map(len, found.values())) - 1
     print(
-        f"  AER, %          {'':<8}"
-        + "".join(f"{f'head {h}':>8}" for h in range(heads))
-        + f"{'mean':>8}{'sum':>8}"
+        f"  {'AER, %':<35}"
+        + "".join(f"{name:>8}" for name in [*map("head {}".format, range(heads)), "mean", "sum"])
     )
-    least: dict[str, float] = {}
-    for setting, name in SETTINGS.items():
-        for layer in range(1, each[0].meta["layers"]["cross"] + 1):
-            for kind, measure in zip(kinds, ("weights", "norms"), strict=True):
-                shared = {"setting": setting, "layer": layer, "edges": kind}
-                row = [error(each, head=head, **shared) for head in [*range(heads), "mean"]]
-                row += [error(joined, **shared)] if kind == "norm" else []
-                print(f"  {name} layer {layer}     {measure:<8}" + "".join(f"{value:>8.1f}" for value in row))
-                key = f"{name} {measure}"
-                least[key] = min(least.get(key, 100.0), *row)
-    print("  best: " + ", ".join(f"{key} {value:.1f}" for key, value in least.items()))
-    return least
+    for (setting, special, layer, kind), row in found.items():
+        name = f"{SETTINGS[setting]} layer {layer}, {SPECIAL[special]}"
+        print(f"  {name:<27}{KINDS[kind]:<8}" + "".join(f"{value:>8.1f}" for value in row))
+
+
+def print_gains(runs: Sequence[dict[Any, np.ndarray]], nulls: bool) -> None:
+    """AER of norms minus AER of weights: mean over heads and seeds, in how many heads it falls, of the heads' mean."""
+    print(
+        f"\n{TASKS[nulls]}, {len(runs)} seeds: AER of norms minus AER of weights, in points (below 0: norms are better)"
+    )
+    print(f"  {'':<28}{'each head':>10}{'heads where below':>20}{'heads joined':>14}")
+    for setting, special, layer, kind in runs[0]:
+        if kind == "norm":
+            place = (setting, special, layer)
+            pairs = [(run[(*place, "norm")], run[(*place, "attention")]) for run in runs]
+            single = np.array([norms[: len(weights) - 1] - weights[:-1] for norms, weights in pairs])
+            together = np.mean([norms[-2] - weights[-1] for norms, weights in pairs])
+            below = f"{(single < 0).sum()} of {single.size}"
+            name = f"{SETTINGS[setting]} layer {layer}, {SPECIAL[special]}"
+            print(f"  {name:<28}{single.mean():>+10.2f}{below:>20}{together:>+14.2f}")
 
 
 # --- entry points -----------------------------------------------------------------------------------------
@@ -141,7 +195,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--data", help=f"folder that holds {DATA}; default: FLOWGRAPH_DATA")
     parser.add_argument("--model", help="an encoder; default: the embedded model")
     parser.add_argument("--texts", type=int, default=400)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--tests", type=int, default=300)
     parser.add_argument("--seeds", default="0,1,2")
     options = parser.parse_args(argv)
@@ -149,13 +203,17 @@ def main(argv: Sequence[str]) -> None:
     folder = data_folder(options.data, DATA)
     if folder is not None:
         norms(options.model, folder, options.texts)
-    for seed in options.seeds.split(","):
-        alignment(int(seed), steps=options.steps, tests=options.tests)
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    for nulls in TASKS:
+        print_gains(
+            [alignment(nulls, seed, steps=options.steps, tests=options.tests) for seed in seeds], nulls
+        )
 
 
 def smoke() -> Iterable[Ratio]:
     folder = data_folder(None, DATA)
     if folder is not None:
         norms(None, folder, 10)
-    alignment(0, steps=20, tests=10, layers=1)
+    for nulls in TASKS:
+        print_gains([alignment(nulls, 0, steps=20, tests=10, layers=1)], nulls)
     return []
