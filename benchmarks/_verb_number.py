@@ -199,22 +199,24 @@ def make_model(
 # --- training ---------------------------------------------------------------------------------------------
 
 
-def train(model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, seed: int) -> None:
-    """Train in place; prints a line of figures an epoch. The seed decides the order, the drawing and the dropout."""
+def train(model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, seed: int) -> list[float]:
+    """Train in place; prints a line of figures an epoch, and returns the mean loss of each. The seed decides the order,
+    the drawing and the dropout."""
     torch.manual_seed(seed)
     draw = np.random.default_rng(seed)
-    for phase in recipe.phases:
-        _train_phase(model, tokenizer, data, recipe, phase, draw)
+    phases = (_train_phase(model, tokenizer, data, recipe, phase, draw) for phase in recipe.phases)
+    return [loss for losses in phases for loss in losses]
 
 
 def _train_phase(
     model: VerbNumber, tokenizer: Any, data: Split, recipe: Recipe, phase: Phase, draw: np.random.Generator
-) -> None:
+) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=phase.rate, weight_decay=recipe.decay, fused=True)
     natural, attracted = _encode(tokenizer, data.natural), _encode(tokenizer, data.attracted)
     per_epoch = phase.natural_copies * len(natural) + min(phase.attracted, len(attracted))
     steps = phase.epochs * math.ceil(per_epoch / phase.batch)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
+    means: list[float] = []
     for epoch in range(1, phase.epochs + 1):
         start, losses, tokens = time.perf_counter(), [], 0
         chosen = draw.permutation(len(attracted))[: phase.attracted]
@@ -230,12 +232,14 @@ def _train_phase(
             losses.append(loss.item())
             tokens += ids.numel()
         seconds = time.perf_counter() - start
+        means.append(float(np.mean(losses)))
         watched = accuracy(model, tokenizer, data.development)
         print(
-            f"epoch {epoch} of {phase.epochs}, {len(pool)} items: loss {np.mean(losses):.3f}, development accuracy "
+            f"epoch {epoch} of {phase.epochs}, {len(pool)} items: loss {means[-1]:.3f}, development accuracy "
             f"{watched:.3f}, {seconds:.0f} s, {1e6 * seconds / tokens:.0f} microseconds a token",
             flush=True,
         )
+    return means
 
 
 def _rate(step: int, steps: int) -> float:

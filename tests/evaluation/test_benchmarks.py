@@ -67,8 +67,8 @@ def test_it_learns():
     torch.manual_seed(0)
     model = _verb_number.make_model(len(tokenizer), 0.0, layers=2, heads=2, width=16)
     recipe = _verb_number.Recipe(epochs=25, attracted=0, batch=16, rate=5e-3, unknown=0.0)
-    log = _verb_number.train(model, tokenizer, data, recipe, seed=0)
-    assert log[-1]["loss"] < 0.5 * log[0]["loss"]
+    losses = _verb_number.train(model, tokenizer, data, recipe, seed=0)
+    assert losses[-1] < 0.5 * losses[0]
     assert _verb_number.accuracy(model, tokenizer, ITEMS) == 1
 
 
@@ -99,6 +99,17 @@ def test_links_are_the_truth():
     assert _reordering.sentences(5, seed=3) == _reordering.sentences(50, seed=3)[:5]
     for kind, count in _reordering.WORDS.items():  # a translation, not a loss
         assert len({_reordering.translation(kind, k) for k in range(count)}) == count
+
+
+def test_words_without_a_counterpart_have_no_link():
+    for sentence in _reordering.sentences(50, seed=3, nulls=True):
+        source, target = sentence.source.split(), sentence.target.split()
+        assert {word for t, word in enumerate(target) if t not in {t for _, t in sentence.links}} == {"E0"}
+        unlinked = [word for s, word in enumerate(source) if s not in {s for s, _ in sentence.links}]
+        assert all(word.startswith("f") for word in unlinked)
+        assert len(sentence.links) == len(source) - len(unlinked) == len(target) // 2
+        for s, t in sentence.links:
+            assert target[t] == _reordering.translation(source[s][0], int(source[s][1:]))
 
 
 @pytest.mark.parametrize(
