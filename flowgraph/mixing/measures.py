@@ -30,7 +30,8 @@ def mixing_ratio(trace: Trace) -> Any:
     """How much of each token's new vector comes from other tokens: (L, T) float64, from 0 to 1.
 
     ``||sum of parts from others|| / (that + ||own part||)``, the parts those of ``norm-residual-ln``, which
-    must be among the traced kinds (Kobayashi et al. 2021, 10.18653/v1/2021.emnlp-main.373).
+    must be among the traced kinds (Kobayashi et al. 2021, 10.18653/v1/2021.emnlp-main.373). An encoder–decoder
+    trace gives a mapping of ``encoder`` and ``decoder``.
     """
     return _extra(trace, "mixing-ratio", "norm-residual-ln")
 

@@ -222,6 +222,8 @@ def test_a_graph_from_source_to_target_needs_cross_attention(edges):
         fg.LayeredGraph.from_trace(result)
     with pytest.raises(FlowgraphError, match=message):
         fg.attribute(model, tokenizer, (SOURCE, TARGET), edges=edges)
+    with pytest.raises(FlowgraphError, match=f"'{edges}' is not defined for cross-attention"):
+        fg.align(result)
 
 
 @pytest.mark.parametrize("edges", ["alti", "attention"])
