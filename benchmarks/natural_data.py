@@ -2,9 +2,9 @@
 
     python -m benchmarks natural_data
 
-The recipe of ``benchmarks/_verb_number.py`` with its natural items cut to a share: first attractor items alone (the same
-start for all shares), then so many natural items, each share for the same number of steps. Accuracy is on the 2,000 held
-out, which nothing is chosen by.
+The recipe of ``benchmarks/_verb_number.py`` with its natural items cut to a share: first attractor items alone (the
+same start for all shares), then so many natural items, each share for the same number of steps. Accuracy is on the
+2,000 held out, which nothing is chosen by.
 """
 
 from __future__ import annotations
