@@ -49,9 +49,8 @@ def _rerun(record: LayerRecord) -> Tensor:
             f"edges: 'value-zeroing' cannot re-run what follows attention in layer {record.layer}"
         )
     parts = parts_of(record, "projection")
-    attended = (
-        parts.total()
-    )  # not as the model rounded it: where all of it is taken away, nothing must be left
+    # not as the model rounded it: where all of it is taken away, nothing must be left
+    attended = parts.total()
     if record.output_bias is not None:
         attended = attended + double(record.output_bias)
     dtype = working_dtype(record.weights)
