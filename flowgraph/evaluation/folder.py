@@ -153,12 +153,13 @@ class _Known:
 
 
 def read_answers(store: Store) -> dict[str, Answer]:
-    """By key; of a text that failed more than once the last reason."""
-    answers: dict[str, Answer] = {}
-    failed = [row for name in store.names(ERRORS) for row in read_shard(store, ERRORS, name)[0].to_pylist()]
-    for row in sorted(failed, key=lambda row: row["attempt"]):
-        answers[row["record"]] = row["reason"]
-    for name in store.names(DATA):
-        for row in read_shard(store, DATA, name)[0].select(["record", "result"]).to_pylist():
-            answers[row["record"]] = TextResult.from_dict(json.loads(row["result"]))
+    """By key, of a folder that a run has been to the end of."""
+    answers: dict[str, Answer] = {row["record"]: row["reason"] for row in _rows(store, ERRORS)}
+    for row in _rows(store, DATA):
+        answers[row["record"]] = TextResult.from_dict(json.loads(row["result"]))
     return answers
+
+
+def _rows(store: Store, folder: str) -> Iterator[dict[str, Any]]:
+    for name in store.names(folder):
+        yield from read_shard(store, folder, name)[0].to_pylist()

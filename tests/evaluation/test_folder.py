@@ -63,6 +63,23 @@ def test_a_folder_changes_nothing(tmp_path, kind):
     assert counted == [1] * len(items) + [len(items)]  # the second time they are all known
 
 
+def test_progress_counts_every_text_once(tmp_path):
+    """Two windows and a half; the second time all are known."""
+    model, tokenizer = classifier()
+    many = texts(2 * WINDOW + 5)
+    options = {
+        "methods": ["raw"],
+        "against": ["blank-out"],
+        "erasure": False,
+        "out": tmp_path,
+        "resamples": 0,
+    }
+    counted = []
+    for _ in range(2):
+        fg.evaluate(model, tokenizer, many, progress=counted.append, **options)
+    assert counted == [1] * len(many) + [WINDOW, WINDOW, 5]
+
+
 def test_what_is_known_is_not_asked_again(tmp_path, monkeypatch):
     """By id, content and occurrence: texts that moved, that are new, that stand there twice."""
     model, tokenizer = classifier()
