@@ -133,8 +133,8 @@ class Asker:
         return float(scores[0]), np.stack([found[name] for name in self.plan.against])
 
     def _erased_scores(self, question: Any, rankings: Sequence[np.ndarray]) -> np.ndarray:
-        """``(rankings, 2, curve)``: scores with the highest blanked, and with the highest kept; one batch. NaN for a ranking
-        that sets no token above another."""
+        """``(rankings, 2, curve)``: scores with the highest blanked, and with the highest kept; one batch. NaN for a
+        ranking that sets no token above another."""
         from flowgraph.evaluation.importance import blanked_scores
 
         if not rankings:
