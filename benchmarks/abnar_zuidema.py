@@ -122,8 +122,8 @@ def run(
             f"seed {seed}: accuracy {natural:.3f} on natural items, {attracted:.3f} with attractors",
             flush=True,
         )
-        log = None if models is None else models / f"seed{seed}-{'-'.join(edges)}-{sample or items}.jsonl"
-        evaluations.append(evaluate(model, tokenizer, data.held_out[:sample], edges, log))
+        out = None if models is None else models / f"seed{seed}-{'-'.join(edges)}"
+        evaluations.append(evaluate(model, tokenizer, data.held_out[:sample], edges, out))
         print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     print_tables(evaluations, edges[0])
     print_verdicts(evaluations, edges[0])
