@@ -39,6 +39,9 @@ DATA = "linzen_numpred"
 METHODS = ("raw", "rollout", "flow")
 AGAINST = ("blank-out", "gradient-input", "gradient-norm")
 """Without ``gradient``: every LayerNorm model's ``Σ_d g`` is 0."""
+LONGEST = 1_000
+LENGTHS = ((2, 3), (4, 6), (7, 10), (11, 15), (16, LONGEST))
+"""Words of an item, both ends in."""
 RULES = {"all": "CLS counted", "content": "without CLS"}
 
 
@@ -127,6 +130,7 @@ def run(
         print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     print_tables(evaluations, edges[0])
     print_verdicts(evaluations, edges[0])
+    print_lengths(evaluations, edges[0])
     if len(edges) > 1:
         print_kinds(evaluations, edges)
     return evaluations
@@ -170,6 +174,28 @@ def print_verdicts(evaluations: Sequence[Any], kind: str) -> None:
             print(
                 f"  {against:<14} {said:<12} {figures}   {'both above raw' if above else 'NOT both above raw'}"
             )
+
+
+def print_lengths(evaluations: Sequence[Any], kind: str) -> None:
+    """The top level of ``kind``, the first one traced, by the items' number of words: mean over items of all seeds."""
+    results = [result for evaluation in evaluations for result in evaluation.results]
+    words = np.array([result.facts["content"] for result in results])
+    tops = np.stack([result.correlations[0, :, -1, :, 1] for result in results])  # (items, methods, against)
+    print(f"\ntop level, {kind} edges, without CLS, by length of the item: " + ", ".join(METHODS))
+    print(f"  {'words':<10}{'items':>8}" + "".join(f"{against:>22}" for against in AGAINST))
+    for first, last in LENGTHS:
+        chosen = (first <= words) & (words <= last)
+        cells = (
+            "  ".join(f"{_mean(tops[chosen, m, a]):5.2f}" for m in range(len(METHODS)))
+            for a in range(len(AGAINST))
+        )
+        name = f"{first} to {last}" if last < LONGEST else f"{first} and more"
+        print(f"  {name:<10}{chosen.sum():>8}" + "".join(f"{cell:>22}" for cell in cells))
+
+
+def _mean(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def print_kinds(evaluations: Sequence[Any], edges: Sequence[str]) -> None:
