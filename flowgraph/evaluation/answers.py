@@ -12,6 +12,7 @@ from flowgraph.corpus.worker import EVERY_TEXT, raise_if_everyones, reason_of
 from flowgraph.errors import FlowgraphError
 from flowgraph.evaluation.correlation import spearman
 from flowgraph.evaluation.erasure import CURVE, erased, ranks
+from flowgraph.evaluation.items import Item, check_item
 from flowgraph.evaluation.plan import Plan
 from flowgraph.evaluation.report import TextResult
 
@@ -23,8 +24,7 @@ _EVERY_TEXT = (*EVERY_TEXT, "against", "blank")
 class Asked:
     """A text in its window."""
 
-    item: Any
-    """:class:`~flowgraph.evaluation.questions.Item`"""
+    item: Item
     key: str
     """Hexadecimal digits that tell it from all others, and seed its random relevance."""
     wanted: bool = True
@@ -48,8 +48,6 @@ class Asker:
 
         FlowgraphError for what would fail every text.
         """
-        from flowgraph.evaluation.questions import check_item
-
         readable = []
         for place, asked in enumerate(window):
             try:
@@ -74,7 +72,7 @@ class Asker:
             for place in places:
                 yield from self._traced([place], window)
 
-    def _trace(self, items: Sequence[Any]) -> list[Any]:
+    def _trace(self, items: Sequence[Item]) -> list[Any]:
         from flowgraph.capture.run import trace
 
         texts = [item.text for item in items]
@@ -110,7 +108,7 @@ class Asker:
             drops=score - self._erased_scores(question, rankings if self.plan.erasure else []),
         )
 
-    def _question(self, item: Any, traced: Any) -> Any:
+    def _question(self, item: Item, traced: Any) -> Any:
         from flowgraph.evaluation.questions import make_question
 
         question = make_question(self.model, self.tokenizer, item, explain=self.plan.explain)

@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from flowgraph.errors import FlowgraphError
-from flowgraph.evaluation.questions import Item
+from flowgraph.evaluation.items import Item
 
 
 @dataclass(frozen=True)

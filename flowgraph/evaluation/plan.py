@@ -9,6 +9,7 @@ from typing import Any
 
 from flowgraph.errors import FlowgraphError
 from flowgraph.evaluation.erasure import CURVE, FRACTIONS
+from flowgraph.evaluation.vocabulary import blank_token
 
 METHODS = ("raw", "rollout", "flow")
 TOKENS = ("all", "content")
@@ -78,7 +79,6 @@ def make_plan(
     """The plan; FlowgraphError for an argument that cannot be used, with what to pass."""
     from flowgraph.capacity import SIGN_RULES, check_residual
     from flowgraph.evaluation.importance import AGAINST
-    from flowgraph.evaluation.questions import blank_token
 
     check_residual(None if residual == "auto" else residual)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:

@@ -11,7 +11,7 @@ The score is the number whose change tells how much a token mattered:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,26 +21,11 @@ from torch import Tensor
 
 from flowgraph.capture.tokens import special_ids
 from flowgraph.errors import FlowgraphError
+from flowgraph.evaluation.items import Item, parts_of
+from flowgraph.evaluation.vocabulary import one_token
 
 Score = Callable[[Any], Tensor]
 """The model's output for B versions of a text -> (B,) float64, differentiable."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One text to evaluate on."""
-
-    text: str | tuple[str, str]
-    label: int | str | None = None
-    """The true class, by number or by the name in the model's configuration."""
-    candidates: tuple[str, str] | None = None
-    """Two words between which a language model chooses; the first is the right one, where there is one."""
-    name: str | None = None
-    """What its file calls it."""
-    line: int | None = field(default=None, compare=False)
-    """Where it stands in its file, from 1."""
-    problem: str | None = None
-    """Why it cannot be used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +93,7 @@ def make_question(model: Any, tokenizer: Any, item: Item, *, explain: str = "pre
 
 
 def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str, Tensor]:
-    parts = _parts(text)
+    parts = parts_of(text)
     device = next(model.parameters()).device
     encoding = tokenizer(*parts, return_tensors="pt", verbose=False)
     known = inspect.signature(model.forward).parameters
@@ -117,30 +102,6 @@ def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str
         for name, tensor in encoding.items()
         if name in known and name != "attention_mask"
     }
-
-
-def _parts(text: Any) -> tuple[str, ...]:
-    """The text, or the two of a pair."""
-    parts = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, (tuple, list)) else ()
-    if len(parts) not in (1, 2) or not all(isinstance(part, str) and part.strip() for part in parts):
-        raise FlowgraphError(f"texts: {text!r} is no text; pass a string, or a pair of strings")
-    return parts
-
-
-def check_item(model: Any, tokenizer: Any, item: Item) -> None:
-    """FlowgraphError for a text that is none or too long, and for a candidate that is no token."""
-    from flowgraph.capture.inputs import max_tokens
-
-    if item.problem is not None:
-        raise FlowgraphError(item.problem)
-    limit = max_tokens(model, tokenizer)
-    count = len(tokenizer(*_parts(item.text), verbose=False)["input_ids"])
-    if limit is not None and count > limit:
-        raise FlowgraphError(
-            f"text has {count} tokens, but the model reads at most {limit}; shorten it or leave it out"
-        )
-    for word in item.candidates or ():
-        _one_token(tokenizer, word, spaced=True)
 
 
 # --- the three kinds of score -------------------------------------------------------------------------------
@@ -213,7 +174,7 @@ def _two_words(model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: It
     asked = masks[0] if masks else None
     position = len(ids) - 1 if asked is None else asked
     # a causal model reads the space before a word as part of it
-    first, second = (_one_token(tokenizer, word, spaced=asked is None) for word in item.candidates)
+    first, second = (one_token(tokenizer, word, spaced=asked is None) for word in item.candidates)
     right = bool(logits[0, position, first] > logits[0, position, second])
 
     def score(output: Any) -> Tensor:
@@ -232,17 +193,6 @@ def _two_words(model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: It
     }
 
 
-def _one_token(tokenizer: Any, word: str, spaced: bool) -> int:
-    for form in (f" {word}", word) if spaced else (word, f" {word}"):
-        ids = tokenizer(form, add_special_tokens=False)["input_ids"]
-        if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
-            return int(ids[0])
-    raise FlowgraphError(
-        f"candidates: {word!r} is not one token of this model's vocabulary; choose words that are, or leave the text "
-        "out"
-    )
-
-
 def _embedding(output: Any) -> dict[str, Any]:
     whole = _mean_vector(output)[0]  # (D,)
     direction = whole / whole.square().sum()
@@ -256,56 +206,3 @@ def _embedding(output: Any) -> dict[str, Any]:
 def _mean_vector(output: Any) -> Tensor:
     """(B, D) float64"""
     return output.last_hidden_state.double().mean(1)
-
-
-# --- the blank ----------------------------------------------------------------------------------------------
-
-
-def blank_token(tokenizer: Any, blank: str | int | None = None) -> int:
-    """The id that replaces a token: the mask, else the unknown, else the padding token; or the one asked for."""
-    if blank is not None:
-        return _named_token(tokenizer, blank)
-    for name in ("mask", "unk", "pad"):
-        number = getattr(tokenizer, f"{name}_token_id", None)
-        if number is not None:
-            return int(number)
-    raise FlowgraphError(
-        "blank: the tokenizer has neither mask nor unknown nor padding token; pass the token to blank with"
-    )
-
-
-def _named_token(tokenizer: Any, token: str | int) -> int:
-    number = token if isinstance(token, int) else tokenizer.convert_tokens_to_ids(token)
-    unknown = number == tokenizer.unk_token_id and token not in (tokenizer.unk_token, number)
-    if number is None or unknown or not 0 <= number < len(tokenizer):
-        raise FlowgraphError(
-            f"blank: {token!r} is no token of this tokenizer; pass a token as its vocabulary spells it"
-        )
-    return int(number)
-
-
-def read_items(
-    texts: Sequence[Any],
-    labels: Sequence[int | str] | None = None,
-    candidates: Sequence[Any] | None = None,
-) -> list[Item]:
-    """Items from texts (strings, pairs or items), labels one a text, and candidates: one pair, or one a text."""
-    if isinstance(texts, str) or not texts:
-        raise FlowgraphError(f"texts: {texts!r}; pass a list of at least one text")
-    items = [text if isinstance(text, Item) else Item(text) for text in texts]
-    if labels is not None:
-        _check_count("labels", labels, items)
-        items = [replace(item, label=label) for item, label in zip(items, labels, strict=True)]
-    if candidates is not None:
-        one = len(candidates) == 2 and all(isinstance(word, str) for word in candidates)
-        pairs = [candidates] * len(items) if one else list(candidates)
-        _check_count("candidates", pairs, items)
-        if any(len(pair) != 2 or isinstance(pair, str) for pair in pairs):
-            raise FlowgraphError("candidates: pass two words, or one pair of words for each text")
-        items = [replace(i, candidates=(str(a), str(b))) for i, (a, b) in zip(items, pairs, strict=True)]
-    return items
-
-
-def _check_count(argument: str, values: Sequence[Any], items: Sequence[Item]) -> None:
-    if len(values) != len(items):
-        raise FlowgraphError(f"{argument}: {len(values)} given for {len(items)} texts; pass one a text")

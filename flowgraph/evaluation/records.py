@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from flowgraph.corpus.records import Record, content_of_bytes, keys_of
 from flowgraph.evaluation.answers import Answer, Asked, Asker
+from flowgraph.evaluation.items import Item
 from flowgraph.evaluation.report import Failure, TextResult
 
 WINDOW = 32
@@ -19,10 +19,10 @@ WINDOW = 32
 class ItemRecord(Record):
     """A text with its label and candidates; they make its content."""
 
-    item: Any = None
+    item: Item = field(kw_only=True)
 
 
-def records_of(items: Sequence[Any]) -> list[ItemRecord]:
+def records_of(items: Sequence[Item]) -> list[ItemRecord]:
     """One a text, in their order; without an id of its own a text goes by its line, or its number from 1."""
     return [
         ItemRecord(
@@ -37,7 +37,7 @@ def records_of(items: Sequence[Any]) -> list[ItemRecord]:
     ]
 
 
-def _content(item: Any) -> bytes:
+def _content(item: Item) -> bytes:
     return json.dumps([item.text, item.label, item.candidates, item.problem], default=str).encode()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.correlation import require_scipy
+from flowgraph.evaluation.items import read_items
 from flowgraph.evaluation.plan import METHODS, Plan, make_plan, name_of
 from flowgraph.evaluation.report import Evaluation, Failure, TextResult
 from flowgraph.progress import progress_bar
@@ -55,7 +56,7 @@ def evaluate(
     model, tokenizer
         A loaded Hugging Face model with its head, and its tokenizer; or a name or folder, and None.
     texts
-        Strings, pairs of strings, or :class:`~flowgraph.evaluation.questions.Item`. For a masked language model each
+        Strings, pairs of strings, or :class:`~flowgraph.evaluation.items.Item`. For a masked language model each
         holds one mask token; a causal one is asked for the word after the text.
     labels
         True classes, one a text, by number or name. Only ``explain="true"`` needs them; with them accuracy is reported.
@@ -102,7 +103,6 @@ def evaluate(
     _check_counts(resamples, retry_errors and out is None)
     from flowgraph.capture.interface import evaluation_mode
     from flowgraph.evaluation.answers import Asker
-    from flowgraph.evaluation.questions import read_items
     from flowgraph.evaluation.records import evaluate_here, records_of
 
     model, tokenizer = _loaded(model, tokenizer)

@@ -9,7 +9,7 @@ import pytest
 from flowgraph import cli
 from flowgraph.errors import FlowgraphError
 from flowgraph.evaluation.data import Columns, read_data
-from flowgraph.evaluation.questions import Item
+from flowgraph.evaluation.items import Item
 from tests.evaluation.asked import classifier, masked_model
 
 

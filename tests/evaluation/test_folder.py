@@ -18,7 +18,7 @@ from flowgraph.corpus.run import StoppedError
 from flowgraph.corpus.store import Store
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.folder import KIND
-from flowgraph.evaluation.questions import Item
+from flowgraph.evaluation.items import Item
 from flowgraph.evaluation.records import WINDOW
 from tests.evaluation.asked import TEXTS, asked_models, classifier
 
@@ -105,9 +105,9 @@ def test_a_bad_record_stops_nothing_and_is_not_tried_again_unless_asked(tmp_path
     with pytest.warns(FlowgraphWarning, match="1 of 3 left out"):
         first = fg.evaluate(model, tokenizer, items, out=tmp_path, **QUICK)
     assert [(f.id, f.line) for f in first.failures] == [("b", 7)]
-    from flowgraph.evaluation import questions
+    from flowgraph.evaluation import answers
 
-    monkeypatch.setattr(questions, "check_item", lambda *_: None)  # now it would fail otherwise
+    monkeypatch.setattr(answers, "check_item", lambda *_: None)  # now it would fail otherwise
     with pytest.warns(FlowgraphWarning, match="1 of 3 left out"):
         assert found(fg.evaluate(model, tokenizer, items, out=tmp_path, **QUICK)) == found(first)
     with pytest.warns(FlowgraphWarning, match="1 of 3 left out"):

@@ -8,7 +8,9 @@ import torch
 
 from flowgraph.errors import FlowgraphError
 from flowgraph.evaluation.importance import blank_out, blanked_scores, gradients
-from flowgraph.evaluation.questions import Item, blank_token, class_number, make_question, read_items
+from flowgraph.evaluation.items import Item, read_items
+from flowgraph.evaluation.questions import class_number, make_question
+from flowgraph.evaluation.vocabulary import blank_token
 from tests.evaluation.asked import KINDS, TEXTS, asked_models, classifier, masked_model
 
 

@@ -12,7 +12,7 @@ import flowgraph as fg
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.erasure import CURVE
 from flowgraph.evaluation.importance import AGAINST
-from flowgraph.evaluation.questions import Item
+from flowgraph.evaluation.items import Item
 from tests.evaluation.asked import KINDS, MASKED, TEXTS, asked_models, causal_model, classifier, masked_model
 
 QUICK = {"resamples": 50}
