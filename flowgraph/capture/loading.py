@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -108,16 +108,46 @@ def _load_config(place: str, local: bool) -> Any:
 def _auto_class(config: Any, generate: bool) -> str:
     if not generate:
         return "AutoModel"
+    if not config.is_encoder_decoder and _is_encoder(config):
+        raise FlowgraphError(
+            f"generate: a {config.model_type} model that is no decoder writes nothing; leave it out, or choose a model "
+            "that writes"
+        )
     return "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
+
+
+def _is_encoder(config: Any) -> bool:
+    """Of a family that fills masks, and not made a decoder of."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
 
 
 def _load_model(place: str, config: Any, auto: str, local: bool) -> Any:
     import transformers
 
     loader = getattr(transformers, auto)
-    return loader.from_pretrained(
-        place, config=config, use_safetensors=True, trust_remote_code=False, local_files_only=local
+    model, found = loader.from_pretrained(
+        place,
+        config=config,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=local,
+        output_loading_info=True,
     )
+    _check_complete(place, found["missing_keys"])
+    return model
+
+
+def _check_complete(place: str, missing: Iterable[str]) -> None:
+    """What the files lack is random in the model. A pooler may be: nothing that is traced comes after it."""
+    lacking = sorted(key for key in missing if "pooler" not in key.split("."))
+    if lacking:
+        some = ", ".join(lacking[:3]) + (", ..." if len(lacking) > 3 else "")
+        raise FlowgraphError(
+            f"model: the weights of {place} lack {len(lacking)} of the tensors that its config.json asks for ({some}), "
+            "which would be random; pass a model whose weights are complete"
+        )
 
 
 def _load_tokenizer(place: str, local: bool) -> Any:

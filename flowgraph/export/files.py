@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from flowgraph.errors import FlowgraphError
+
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
@@ -49,18 +52,29 @@ def replacing(path: str | PathLike[str], *, expected_bytes: int = 0) -> Iterator
 
 
 def _is_special(path: str | PathLike[str]) -> bool:
-    """True for what exists and is neither a regular file nor a folder."""
+    """True for what exists and is neither a regular file nor a folder, and for a descriptor that is open on either:
+    ``/dev/stdout`` may be a log that others append to."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+    return _descriptor(path) is not None or (not stat.S_ISREG(mode) and not stat.S_ISDIR(mode))
+
+
+def _descriptor(path: str | PathLike[str]) -> int | None:
+    """The number of ``/dev/stdout``, ``/dev/fd/1`` and the like; None for other paths."""
+    name = os.path.abspath(os.fspath(path))
+    if name in _STANDARD:
+        return _STANDARD[name]
+    number = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", name)
+    return int(number[1]) if number else None
 
 
 @contextmanager
 def _straight_into(path: str | PathLike[str]) -> Iterator[IO[bytes]]:
     try:
-        with open(path, "wb") as file:
+        descriptor = _descriptor(path)
+        with open(path if descriptor is None else os.dup(descriptor), "wb") as file:
             yield file
     except BrokenPipeError:
         raise  # the reader left, which is no fault

@@ -72,3 +72,16 @@ def test_a_full_device_is_one_error_and_stays_a_device() -> None:
     with pytest.raises(FlowgraphError, match="/dev/full' cannot be written: No space left"):
         fg.LayeredGraph.from_matrices(np.eye(3)[None]).write_graphml("/dev/full")
     assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="there is no /dev/stdout")
+def test_a_log_that_standard_output_goes_to_is_added_to(tmp_path) -> None:
+    log = tmp_path / "log"
+    log.write_text("earlier\n")
+    code = (
+        "import numpy as np, flowgraph as fg\n"
+        "fg.LayeredGraph.from_matrices(np.eye(2)[None]).write_graphml('/dev/stdout')"
+    )
+    with log.open("ab") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, timeout=60, check=True)
+    assert log.read_bytes().startswith(b"earlier\n<?xml")
