@@ -107,7 +107,9 @@ def _rows(E: Any, attribution: Attribution) -> list[Any]:
     for number, token in enumerate(attribution.target_tokens[:_ROWS]):
         best = attribution.top(_BEST, target=number)
         cells = [
-            E.TD(f"{visible(score.token)} {score.score:.3f}", style="text-align: left") for score in best
+            # a token written from right to left would pull the number before it
+            E.TD(E.E.bdi(visible(score.token)), f" {score.score:.3f}", style="text-align: left")
+            for score in best
         ]
         rows.append(E.TR(E.TH(visible(token), scope="row", style="text-align: left"), *cells))
     return rows

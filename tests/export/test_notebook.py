@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 from lxml import html
 
@@ -50,3 +51,10 @@ def test_no_token_becomes_markup(make: Any) -> None:
     div = shown(make(stack(len(tokens), layers=1, tokens=tokens)))
     assert div.findall(".//script") == div.findall(".//style") == []
     assert visible(tokens[0]) in div.text_content()
+
+
+def test_a_token_written_from_right_to_left_does_not_move_its_number():
+    attribution = attribute_graph(LayeredGraph.from_matrices(np.full((1, 2, 2), 0.5), tokens=["שלום", "cat"]))
+    cells = shown(attribution).findall(".//td")
+    assert [[child.tag for child in cell] for cell in cells] == [["bdi"]] * 4
+    assert {cell.text_content() for cell in cells} == {"שלום 0.750", "שלום 0.250", "cat 0.750", "cat 0.250"}
