@@ -88,6 +88,11 @@ def trace(
     if isinstance(model, (str, os.PathLike)):
         model, loaded = load(model, generate=options is not None)
         tokenizer = loaded if tokenizer is None else tokenizer
+    if tokenizer is not None and not callable(tokenizer):
+        raise FlowgraphError(
+            f"tokenizer: {tokenizer!r} is no tokenizer; pass what AutoTokenizer.from_pretrained returns, or None "
+            "with a model given by name"
+        )
     model = _unwrap(model)
     job = Job(model, survey(model, hybrid), kinds, heads, limit, verify)
     if job.survey.skipped:

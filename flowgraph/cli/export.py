@@ -81,7 +81,17 @@ def command(
     _writer(form or _form_of(out))(graph, out, flow=result, threshold=threshold, top_k=top_k)
     if flow and result is not None:
         say(f"flow {flow[0]} -> {flow[1]}: {result.value:.6g} ({result.solver})")
-    say(f"wrote {out}: {graph.num_nodes} nodes, {graph.num_edges} edges before pruning")
+    say(f"wrote {out}: {graph.num_nodes} nodes, {_edges_written(graph, threshold, top_k, result)}")
+
+
+def _edges_written(
+    graph: LayeredGraph, threshold: float | None, top_k: int | None, flow: FlowResult | None
+) -> str:
+    from flowgraph.export.rows import prune
+
+    dropped = prune(graph, threshold=threshold, top_k=top_k, flow=flow).dropped_edges
+    kept = f"{graph.num_edges - dropped} edges"
+    return f"{kept} of {graph.num_edges}, the others pruned" if dropped else kept
 
 
 def _form_of(path: str) -> str:

@@ -449,6 +449,11 @@ def test_bad_options_are_refused_by_name(bert, options, message):
         trace(*bert, TEXT, **options)
 
 
+def test_a_name_is_no_tokenizer(bert):
+    with pytest.raises(FlowgraphError, match="tokenizer: 'bert' is no tokenizer; pass what AutoTokenizer"):
+        trace(bert[0], "bert", TEXT)
+
+
 def test_model_without_attention():
     from transformers import MambaConfig, MambaModel
 

@@ -205,9 +205,14 @@ def test_export_writes_the_graph_and_a_flow(flowgraph, embedded, tmp_path):
 
 def test_export_prunes(flowgraph, tmp_path):
     path = tmp_path / "cat.graphml"
-    assert flowgraph("export", TEXT, "--out", path, "--top-k", 1)[0] == 0
+    code, _, err = flowgraph("export", TEXT, "--out", path, "--top-k", 1)
     graph = fg.LayeredGraph.read_graphml(path)
+    assert code == 0
     assert graph.num_edges == graph.num_nodes - graph.levels[0].size
+    assert f"{graph.num_nodes} nodes, {graph.num_edges} edges of " in err
+    page = tmp_path / "cat.html"
+    assert flowgraph("view", "--graph", path, "--out", page)[0] == 0
+    assert "The graph was pruned before: dropped " in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

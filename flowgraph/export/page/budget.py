@@ -86,6 +86,11 @@ def _notes(variant: Variant, pruning: Pruning, kept: Scores, several: bool) -> l
     """What the page says was left out."""
     where = f"{variant.kind}, {variant.head}: " if several else ""
     notes = []
+    before = variant.graph.meta.get("pruning", "none")
+    if before != "none":
+        notes.append(
+            f"{where}The graph was pruned before: {before}. Scores, flows and cuts are those of the rest."
+        )
     if pruning.dropped_edges:
         notes.append(
             f"{where}To keep this file small only the {pruning.top_k} largest edges of each node are in it: "
