@@ -83,9 +83,15 @@ def stack_graph(
         if warn:
             warn_rows(mass, normalize)
     count, size = mixing.shape[:2]
-    levels = [make_level("input" if k == 0 else f"layer {k}", size) for k in range(count + 1)]
+    levels = [make_level(name, size) for name in ("input", *_layer_names(count, meta.get("layer_numbers")))]
     blocks = [Block(k + 1, k, capacity[k], residual=share) for k in range(count)]
     return LayeredGraph(levels, blocks, meta=meta, signed=bool((capacity < 0).any()))
+
+
+def _layer_names(count: int, numbers: Any) -> list[str]:
+    """``layer 1`` and so on; the model's own ``numbers`` where it has layers without attention in between."""
+    own = isinstance(numbers, list) and len(set(numbers)) == count
+    return [f"layer {number}" for number in (numbers if own else range(1, count + 1))]
 
 
 def levels_like(

@@ -112,7 +112,7 @@ def _skipping(found: Survey) -> str:
     layers = ", ".join(map(str, found.skipped))
     return (
         f"hybrid='skip': layers {layers} have no attention and are passed over; the graph does not show "
-        "what they mix"
+        "what they mix, and its levels are named by the layers that have attention"
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from flowgraph.capture.run import trace
 from flowgraph.capture.support import support, supported_kinds
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
+from flowgraph.graph import LayeredGraph
 from tests import models
 from tests.models import HYBRIDS, VISIONS, model_inputs, picture, tiny, token_ids
 
@@ -163,6 +164,8 @@ def test_layers_without_attention_are_refused_unless_passed_over(family):
     assert result.meta["layer_numbers"] == [2, 4]
     assert result.meta["skipped_layers"] == [1, 3]
     assert result["attention"].shape == (2, 7, 7)
+    graph = LayeredGraph.from_trace(result)
+    assert [level.name for level in graph.levels] == ["input", "layer 2", "layer 4"]
 
 
 def test_gated_attention_says_why_norms_cannot_be_had():
