@@ -26,6 +26,8 @@ _STARTING = 120.0
 
 
 _PATIENCE = 10.0
+_ASLEEP, _NAP = 0.01, 10.0
+"""A child that uses less than this share of a core for its whole limit, and for so many seconds, waits for nothing."""
 _TICK = 0.02
 """Seconds between two looks at a child's clock, at least."""
 
@@ -81,12 +83,16 @@ class Child:
         if self._clock == "wall":
             return future.result(timeout=limit)
         start, last = self._cpu_seconds(), time.monotonic() + _PATIENCE * limit
+        awake, then = start, time.monotonic()
         while True:
-            left = limit - (self._cpu_seconds() - start)
-            if left <= 0 or time.monotonic() > last:
+            used, now = self._cpu_seconds(), time.monotonic()
+            if used - awake > _ASLEEP * (now - then):
+                awake, then = used, now
+            left = limit - (used - start)
+            if left <= 0 or now > last or now - then > max(limit, _NAP):
                 raise TimeoutError
             # its threads cannot use up what is left any sooner
-            wait([future], timeout=max(left / self._threads, _TICK))
+            wait([future], timeout=min(max(left / self._threads, _TICK), _NAP))
             if future.done():
                 return future.result()
 

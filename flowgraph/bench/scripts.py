@@ -29,7 +29,7 @@ def load_script(path: str | PathLike[str]) -> list[str]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise FlowgraphError(f"load: {fspath(path)!r} raised {type(error).__name__}: {error}") from error
     cloudpickle.register_pickle_by_value(module)

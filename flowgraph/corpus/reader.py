@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any
 
 from flowgraph.corpus.formats import FORMATS, InputOptions, Row, format_of
@@ -24,12 +25,13 @@ class Reader:
         form = options.form or ("text" if address == STANDARD_INPUT else format_of(address))
         if form not in FORMATS:
             raise FlowgraphError(f"input_format: unknown format {form!r}; choose one of {', '.join(FORMATS)}")
-        self.form = form
+        self.form, self._address = form, address
         self._raw, self._file, self._size = _open(address)
 
     def __iter__(self) -> Iterator[Record]:
-        for row in FORMATS[self.form](self._file, self._options):
-            yield self._record(row)
+        with _readable(self._address):
+            for row in FORMATS[self.form](self._file, self._options):
+                yield self._record(row)
 
     @property
     def fraction(self) -> float | None:
@@ -102,6 +104,25 @@ def _bad(line: int, name: str | None, problem: str, data: bytes) -> Record:
     return Record(line, name, None, content_of_bytes(data), problem)
 
 
+@contextmanager
+def _readable(address: str) -> Iterator[None]:
+    """What libraries raise at a damaged file, as one error that names it."""
+    import lzma
+    import zipfile
+    import zlib
+
+    import pyarrow as pa
+
+    try:
+        yield
+    except (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise FlowgraphError(
+            f"input: {address!r} is damaged, or not what its name says ({reason}); what was read before it is kept, so "
+            "mend the file and run the same command again"
+        ) from None
+
+
 def _open(address: str) -> tuple[IO[bytes], IO[bytes], int]:
     """The file as it lies there, the same decompressed, and its size (0 where unknown)."""
     if address == STANDARD_INPUT:
@@ -119,4 +140,9 @@ def _open(address: str) -> tuple[IO[bytes], IO[bytes], int]:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or error
         raise FlowgraphError(f"input: {address!r} cannot be read: {reason}; check the address") from None
     compression = infer_compression(place.path)
-    return raw, raw if compression is None else compr[compression](raw, mode="rb"), size
+    if compression is None and place.path.lower().endswith(".zst"):
+        raise FlowgraphError(
+            f"input: {address!r} is compressed by Zstandard, which needs a library: pip install zstandard"
+        )
+    with _readable(address):
+        return raw, raw if compression is None else compr[compression](raw, mode="rb"), size

@@ -111,6 +111,10 @@ def run_corpus(
     settings = (settings or Settings()).checked()
     columns = columns or InputOptions()
     _check_max_errors(max_errors)
+    if time_limit is not None and not time_limit > 0:
+        raise FlowgraphError(
+            f"time_limit: {time_limit!r} is not a number of seconds above 0; pass for example 60"
+        )
     run_engine = find_engine(engine, workers, ray_address)
     folder = model_folder(os.fspath(model))
     model_hash = hash_of_model(folder)

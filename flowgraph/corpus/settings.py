@@ -57,6 +57,10 @@ class Settings:
         _check_choice("normalize", self.normalize, NORMALIZATIONS)
         _check_choice("hybrid", self.hybrid, ("error", "skip"))
         _check_choice("dtype", self.dtype, (None, *DTYPES))
+        if self.max_memory is not None:
+            from flowgraph.capture.memory import read_max_memory
+
+            read_max_memory(self.max_memory)
         methods = _checked_names("method", self.methods, list(METHODS))
         if self.normalize is not None and "flow" not in methods:
             raise FlowgraphError(f"normalize: {self.normalize!r} is for method 'flow' alone; leave it out")

@@ -171,3 +171,11 @@ def test_a_script_that_raises_is_bad_input(bench, tmp_path):
     text = tmp_path / "mine.txt"
     text.write_text("")
     assert "its name must end in .py" in bench("--load", text, "--sizes", "2x3")[2]
+
+
+def test_a_script_that_exits_is_one_error(bench, tmp_path):
+    script = tmp_path / "leaves.py"
+    script.write_text("import sys\nsys.exit(0)\n")
+    code, _, complaint = bench("--load", script, "--sizes", "2x3")
+    assert code == 2
+    assert "raised SystemExit" in complaint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import random
 import sys
 import tracemalloc
 
@@ -228,3 +229,35 @@ def test_content_hash_can_be_computed_by_anyone():
     assert content_of("Seán 💩") == hashlib.sha256("Seán 💩".encode()).hexdigest()
     assert content_of(("a", "b")) == hashlib.sha256(b'["a", "b"]').hexdigest()
     assert content_of(("a\0b", "c")) != content_of(("a", "b\0c"))
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.bz2", "a.txt.xz", "a.txt.zip"])
+@pytest.mark.parametrize("damage", ["cut", "other"])
+def test_damaged_files_are_one_error_that_names_them(tmp_path, name, damage):
+    import fsspec
+
+    path = tmp_path / name
+    with fsspec.open(str(path), "wb", compression="infer") as file:
+        file.write(random.Random(0).randbytes(40_000).hex().encode())
+    path.write_bytes(path.read_bytes()[:-200] if damage == "cut" else b"no such thing at all\n" * 9)
+    with pytest.raises(FlowgraphError, match=f"input: '.*{name}' is damaged, or not what its name says"):
+        list(Reader(str(path), InputOptions()))
+
+
+def test_a_damaged_page_of_parquet_is_one_error(tmp_path):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"text": [f"text {k}" for k in range(5000)]}), path, compression="gzip")
+    data = bytearray(path.read_bytes())
+    data[100:600] = bytes(500)
+    path.write_bytes(data)
+    with pytest.raises(FlowgraphError, match=r"input: '.*a\.parquet' is damaged"):
+        list(Reader(str(path), InputOptions()))
+
+
+def test_a_compression_without_its_library_is_said(tmp_path, monkeypatch):
+    import fsspec.utils
+
+    monkeypatch.setattr(fsspec.utils, "infer_compression", lambda _: None)
+    (tmp_path / "a.txt.zst").write_bytes(b"x")
+    with pytest.raises(FlowgraphError, match="Zstandard, which needs a library: pip install zstandard"):
+        Reader(str(tmp_path / "a.txt.zst"), InputOptions())

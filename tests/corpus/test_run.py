@@ -572,6 +572,8 @@ def test_a_model_that_is_none(corpus, tmp_path):
         ({"engine": "slurm"}, "engine: unknown engine 'slurm'; choose one of local, ray"),
         ({"ray_address": "auto"}, "ray_address: 'auto' is for engine 'ray'"),
         ({"max_errors": -1}, "max_errors: -1"),
+        ({"time_limit": -1.0}, "time_limit: -1.0 is not a number of seconds"),
+        ({"settings": Settings(max_memory="abc")}, "max_memory: 'abc' is not a size"),
         ({"settings": Settings(threads=0)}, "threads: 0 is not a number from 1"),
         ({"settings": Settings(methods=())}, "method: none given"),
         ({"settings": Settings(dtype="int8")}, "dtype: unknown 'int8'"),
@@ -582,6 +584,7 @@ def test_a_model_that_is_none(corpus, tmp_path):
 def test_bad_options(corpus, model, tmp_path, options, message):
     with pytest.raises(FlowgraphError, match=message):
         run(corpus, tmp_path / "out", model, **options)
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 # --- numbers ------------------------------------------------------------------------------------------------
