@@ -181,7 +181,7 @@ def test_the_keys_it_names_are_written():
     assert named("run") <= set(Summary().to_dict())
     top = set(Report([], {}, {}, {}, []).to_dict())
     assert {"machine", "versions", "settings", "growth", "graphs"} <= named("bench") & top
-    assert named("evaluate") == {"meta", "correlations", "curves"}
+    assert named("evaluate") == {"meta", "correlations", "curves", "failures"}
 
 
 def test_every_link_to_a_file_leads_somewhere():
