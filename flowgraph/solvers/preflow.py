@@ -1,7 +1,7 @@
 """Preflows of many pairs at once: the arrays and array operations of push-relabel.
 
-A batch of B pairs shares one :class:`Network`. For every arc matrix ``a`` from level ``tail`` to level
-``head`` (sizes n and m) a :class:`Preflow` holds
+A batch of B pairs shares one :class:`~flowgraph.solvers.network.Network`. For every arc matrix ``a`` from
+level ``tail`` to level ``head`` (sizes n and m) a :class:`Preflow` holds
 
 * ``room[a]`` (B, n, m): residual capacity of the arcs, ``>= 0``,
 * ``flow[a]`` (B, n, m): what they carry, the residual capacity of the same arcs turned round, ``>= 0``,
@@ -19,9 +19,9 @@ Products run over whole levels; where few nodes take part, over the rows of thos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+
+from flowgraph.solvers.network import Network, times, times_turned
 
 FAR = np.iinfo(np.int16).max
 
@@ -53,64 +53,6 @@ Layer = dict[int, Members]
 
 Weights = dict[int, np.ndarray]
 """Level -> (B, n)."""
-
-
-@dataclass(frozen=True)
-class Arcs:
-    """All arcs from level ``tail`` to level ``head``; ``capacity`` (n, m)."""
-
-    tail: int
-    head: int
-    capacity: np.ndarray
-
-
-class Network:
-    """Levels 0 to D in the order of the flow: from one node of level 0 to one node of level D."""
-
-    def __init__(self, sizes: list[int], arcs: list[Arcs]) -> None:
-        self.sizes = sizes
-        self.arcs = arcs
-        self.end = len(sizes) - 1
-        self.leaving = [[a for a, arc in enumerate(arcs) if arc.tail == k] for k in range(len(sizes))]
-        self.arriving = [[a for a, arc in enumerate(arcs) if arc.head == k] for k in range(len(sizes))]
-
-    @property
-    def node_bytes(self) -> int:
-        """Of the arrays over nodes, for one pair."""
-        return 100 * sum(self.sizes)
-
-    @property
-    def arc_bytes(self) -> int:
-        """Of room, flow and scratch of the arcs between inner levels, for one pair."""
-        inner = [arc.capacity.size for arc in self.arcs if arc.tail != 0 and arc.head != self.end]
-        return 16 * sum(inner) + 16 * max(inner, default=0)
-
-    def capacities(self, starts: np.ndarray, ends: np.ndarray) -> list[np.ndarray]:
-        """One (B or 1, n, m) an arc matrix, levels 0 and D cut down to each pair's node; starts, ends (B,)."""
-        return [self._capacity(arc, starts, ends) for arc in self.arcs]
-
-    def _capacity(self, arc: Arcs, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        if arc.tail == 0 and arc.head == self.end:
-            return arc.capacity[starts, ends][:, None, None]  # (B, 1, 1)
-        if arc.tail == 0:
-            return arc.capacity[starts][:, None, :]  # (B, 1, m)
-        if arc.head == self.end:
-            return arc.capacity.T[ends][:, :, None]  # (B, n, 1)
-        return arc.capacity[None]  # (1, n, m)
-
-
-def times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """(B or 1, n, m) times (B, m), summed over m -> (B, n)."""
-    if len(matrix) == 1:
-        return vector @ matrix[0].T
-    return np.matmul(matrix, vector[:, :, None])[:, :, 0]
-
-
-def times_turned(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """(B or 1, n, m) times (B, n), summed over n -> (B, m)."""
-    if len(matrix) == 1:
-        return vector @ matrix[0]
-    return np.matmul(vector[:, None, :], matrix)[:, 0, :]
 
 
 class Preflow:

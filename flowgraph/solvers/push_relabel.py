@@ -30,7 +30,8 @@ import numpy as np
 
 from flowgraph.graph import LayeredGraph, Node
 from flowgraph.solvers.base import TOLERANCE, FlowResult, check_pair
-from flowgraph.solvers.preflow import Arcs, Network, Preflow
+from flowgraph.solvers.network import Arcs, Network
+from flowgraph.solvers.preflow import Preflow
 from flowgraph.solvers.residual import Deadline, certified
 
 BATCH_BYTES = 24 * 2**20

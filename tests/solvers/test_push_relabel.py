@@ -13,7 +13,8 @@ from flowgraph import solvers
 from flowgraph.errors import CertificateError
 from flowgraph.solvers import push_relabel
 from flowgraph.solvers.base import check_flow
-from flowgraph.solvers.preflow import FAR, Arcs, Network, Preflow
+from flowgraph.solvers.network import Arcs, Network
+from flowgraph.solvers.preflow import FAR, Preflow
 from tests.helpers import STYLES, close, encoder_decoder, exact_value, random_stack, stack
 
 
