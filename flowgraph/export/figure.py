@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowgraph.errors import FlowgraphError, missing_dependency
-from flowgraph.export.files import replacing
+from flowgraph.errors import FlowgraphError, FlowgraphWarning, missing_dependency
+from flowgraph.export.files import file_name, replacing
+from flowgraph.export.fonts import explain, fit_fonts
 from flowgraph.export.labels import visible
 
 if TYPE_CHECKING:
@@ -32,11 +34,28 @@ LARGEST = 26.0  # inches
 def new_figure(width: float, height: float) -> Figure:
     """A figure outside pyplot's global list, which shows itself in a notebook."""
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_dependency("matplotlib", "plot", "a picture") from None
 
     class Picture(Figure):
+        def savefig(self, fname: Any, *, format: str | None = None, **options: Any) -> None:
+            """As matplotlib's, each character in a font that has it; those without one are named in a warning.
+
+            As SVG a picture with such characters keeps its words as text: who looks at it may have the fonts.
+            """
+            characters = fit_fonts(self)
+            as_text = bool(characters) and (format or os.path.splitext(str(fname))[1].lower()) in (
+                "svg",
+                ".svg",
+            )
+            if characters and not as_text:
+                warnings.warn(explain(characters), FlowgraphWarning, stacklevel=2)
+            with rc_context({"svg.fonttype": "none"} if as_text else {}), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+                super().savefig(fname, format=format, **options)
+
         def _repr_png_(self) -> bytes:
             return to_bytes(self, "png", dpi=100)
 
@@ -81,26 +100,9 @@ def label_axis(axis: Any, labels: Sequence[str], pitch: float) -> None:
     axis.set_ticks(list(shown), labels=[visible(labels[k]) for k in shown], fontsize=FONT)
     for text in axis.get_ticklabels():
         text.set_parse_math(False)
-        text.set_fontfamily(_families())
         if axis.axis_name == "x":
             text.set_rotation(90)
     axis.set_tick_params(length=1.5, pad=2)
-
-
-def _families() -> list[str]:
-    """The default font, then those on this machine with scripts it lacks."""
-    from matplotlib import font_manager
-
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    wanted = (
-        "Noto Sans CJK JP",
-        "Noto Sans",
-        "Noto Sans Devanagari",
-        "Noto Sans Arabic",
-        "Symbola",
-        "Arial Unicode MS",
-    )
-    return ["DejaVu Sans", *(name for name in wanted if name in known)]
 
 
 def colour_bar(figure: Figure, image: Any, axes: Any, height: float) -> None:
@@ -114,30 +116,29 @@ def colour_bar(figure: Figure, image: Any, axes: Any, height: float) -> None:
 def finish(figure: Figure, path: str | PathLike[str] | None) -> Figure:
     """The figure, written to ``path`` where one is given."""
     if path is not None:
-        data = to_bytes(figure, _format_of(path))
+        kind = _format_of(path)
+        data = to_bytes(figure, kind)
         with replacing(path) as file:
             file.write(data)
     return figure
 
 
 def _format_of(path: str | PathLike[str]) -> str:
-    ending = os.path.splitext(os.fspath(path))[1].lower().lstrip(".")
+    name = file_name(path)
+    ending = os.path.splitext(name)[1].lower().lstrip(".")
     if ending not in FORMATS:
-        raise FlowgraphError(f"path: {os.fspath(path)!r} does not end in .{', .'.join(FORMATS)}")
+        raise FlowgraphError(f"path: {name!r} does not end in .{', .'.join(FORMATS)}")
     return ending
 
 
 def to_bytes(figure: Figure, kind: str = "png", *, dpi: int = 150) -> bytes:
     """The figure as PNG, SVG or PDF; the same bytes for the same picture."""
     import io
-    import warnings
 
     import matplotlib
 
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     buffer = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "flowgraph"}), warnings.catch_warnings():
-        # a script no font here has is drawn as boxes; the picture is still right
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with matplotlib.rc_context({"svg.hashsalt": "flowgraph"}):
         figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata)
     return buffer.getvalue()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from typing import IO, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from flowgraph.errors import FlowgraphError
 from flowgraph.export import rows
 from flowgraph.export.escape import unescape
+from flowgraph.export.files import megabytes, reading
 from flowgraph.graph import Block, LayeredGraph, Level
 
 NAMESPACE = "http://graphml.graphdrawing.org/xmlns"
@@ -30,10 +32,6 @@ def read_graphml(path: str | PathLike[str]) -> LayeredGraph:
 
     try:
         return _read(path)
-    except OSError as error:
-        raise FlowgraphError(
-            f"path: {os.fspath(path)!r} cannot be read: {error.strerror or error}"
-        ) from error
     except etree.XMLSyntaxError as error:
         raise FlowgraphError(f"path: {os.fspath(path)!r} is not well-formed XML: {error.msg}") from error
     except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -47,7 +45,7 @@ def read_graphml(path: str | PathLike[str]) -> LayeredGraph:
 
 def _read(path: str | PathLike[str]) -> LayeredGraph:
     reader = _Reader()
-    with open(path, "rb") as file:
+    with reading(path) as file:
         for graph, children in _growing_graph(file):
             reader.take(graph, children)
     return reader.graph()
@@ -89,7 +87,7 @@ class _Reader:
         self._nodes: dict[str, tuple[int, int]] = {}
         self._texts: dict[tuple[int, int], dict[str, str]] = {}
         self._structure: dict[str, Any] | None = None
-        self._capacity: dict[tuple[int, int, str], np.ndarray] = {}
+        self._blocks: dict[tuple[int, int, str], np.ndarray] | None = None
         self._count = 0
 
     def take(self, graph: Any, children: list[Any]) -> None:
@@ -114,7 +112,6 @@ class _Reader:
         for element in elements:
             if self._names["graph"][element.get("key")] == "flowgraph":
                 self._structure = json.loads(unescape(element.text))
-                self._capacity = _empty_blocks(self._structure)
 
     def _take_node(self, node: str, values: dict[str, str]) -> None:
         place = (int(values["level"]), int(values["position"]))
@@ -135,13 +132,21 @@ class _Reader:
         self._count += len(edges)
 
     def _block(self, key: tuple[int, int, str]) -> np.ndarray:
-        if self._structure is None:
-            raise FlowgraphError("path: the graph's data 'flowgraph' does not stand before its edges")
-        if key not in self._capacity:
+        capacity = self._capacity()
+        if key not in capacity:
             raise FlowgraphError(
                 f"path: edges of kind {key[2]!r} from level {key[0]} to level {key[1]}, which no block joins"
             )
-        return self._capacity[key]
+        return capacity[key]
+
+    def _capacity(self) -> dict[tuple[int, int, str], np.ndarray]:
+        """The matrix of each block; made once all nodes are there, which stand before the edges."""
+        if self._structure is None:
+            raise FlowgraphError("path: the graph's data 'flowgraph' does not stand before its edges")
+        if self._blocks is None:
+            _check_sizes(self._structure, self._texts)
+            self._blocks = _empty_blocks(self._structure)
+        return self._blocks
 
     def graph(self) -> LayeredGraph:
         structure = self._structure
@@ -149,7 +154,8 @@ class _Reader:
             raise FlowgraphError(
                 "path: the file holds no graph that flowgraph wrote; read it with networkx.read_graphml"
             )
-        found = sum(int(np.count_nonzero(matrix)) for matrix in self._capacity.values())
+        blocks = self._capacity()
+        found = sum(int(np.count_nonzero(matrix)) for matrix in blocks.values())
         if found != self._count:
             raise FlowgraphError(
                 f"path: {self._count} edges, but {found} pairs of nodes with a capacity: one stands twice "
@@ -157,10 +163,7 @@ class _Reader:
             )
         return LayeredGraph(
             [self._level(k, known) for k, known in enumerate(structure["levels"])],
-            [
-                Block(u, v, self._capacity[u, v, kind], kind, share)
-                for u, v, kind, share in structure["blocks"]
-            ],
+            [Block(u, v, blocks[u, v, kind], kind, share) for u, v, kind, share in structure["blocks"]],
             layers=structure["layers"],
             inputs=structure["inputs"],
             meta=rows.revive(structure["meta"]),
@@ -202,12 +205,30 @@ def _key_names(graph: Any) -> dict[str, dict[str, str]]:
     return names
 
 
-def _empty_blocks(structure: dict[str, Any]) -> dict[tuple[int, int, str], np.ndarray]:
-    """A matrix of zeros for each block, by upper level, lower level and kind."""
+def _check_sizes(structure: dict[str, Any], nodes: Iterable[tuple[int, int]]) -> None:
+    """Each level must have the nodes it claims: matrices are made of these sizes, whatever the file's own size."""
     if structure["format"] > rows.FORMAT:
         raise FlowgraphError(
             f"path: written by a later flowgraph (format {structure['format']}, this one reads "
             f"{rows.FORMAT}); upgrade attention-flowgraph"
         )
+    found = Counter(level for level, _ in nodes)
+    for number, level in enumerate(structure["levels"]):
+        if level["size"] != found[number]:
+            raise FlowgraphError(
+                f"path: the graph's data claim {level['size']} positions at level {number}, and {found[number]} "
+                "nodes stand before the edges: the file is damaged or was cut; write it again"
+            )
+
+
+def _empty_blocks(structure: dict[str, Any]) -> dict[tuple[int, int, str], np.ndarray]:
+    """A matrix of zeros for each block, by upper level, lower level and kind."""
     sizes = [level["size"] for level in structure["levels"]]
-    return {(u, v, kind): np.zeros((sizes[u], sizes[v])) for u, v, kind, _ in structure["blocks"]}
+    try:
+        return {(u, v, kind): np.zeros((sizes[u], sizes[v])) for u, v, kind, _ in structure["blocks"]}
+    except MemoryError as error:
+        total = sum(8 * sizes[u] * sizes[v] for u, v, *_ in structure["blocks"])
+        raise FlowgraphError(
+            f"path: the graph's matrices take {megabytes(total)}, which this machine does not have; read the "
+            "file with networkx.read_graphml"
+        ) from error

@@ -497,6 +497,32 @@ def test_broken_files(old: str, new: str, words: str, tmp_path: Path) -> None:
         LayeredGraph.read_graphml(path)
 
 
+@pytest.mark.parametrize("claimed", [100_000_000, 7, 5, 0])
+def test_a_file_that_claims_more_positions_than_it_has_is_refused_before_memory_is_asked_for(
+    claimed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = changed(stack(), tmp_path / "g.graphml", '"size": 6', f'"size": {claimed}')
+    monkeypatch.setattr(graphml_reader, "_empty_blocks", lambda structure: pytest.fail("asked for memory"))
+    words = (
+        rf"^path: the graph's data claim {claimed} positions at level 0, and 6 nodes stand before the edges"
+    )
+    with pytest.raises(FlowgraphError, match=words):
+        LayeredGraph.read_graphml(path)
+
+
+def test_matrices_larger_than_the_machine_are_one_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack().write_graphml(tmp_path / "g.graphml")
+
+    def too_large(shape: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(graphml_reader.np, "zeros", too_large)
+    with pytest.raises(FlowgraphError, match=r"matrices take 0\.0 MB, which this machine does not have"):
+        LayeredGraph.read_graphml(tmp_path / "g.graphml")
+
+
 def test_entities_are_not_expanded(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     path = changed(stack(), tmp_path / "g.graphml", '<data key="n_label">0<', '<data key="n_label">&x;<')

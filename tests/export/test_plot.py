@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 
 from flowgraph.attribution import attribute_graph
-from flowgraph.errors import FlowgraphError
+from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.export import plot
+from flowgraph.export.figure import to_bytes
 from flowgraph.export.labels import visible
 from flowgraph.graph import LayeredGraph
 from tests.export.graphs import NASTY, encoder_decoder, stack
@@ -174,10 +177,104 @@ def test_files(ending: str, tmp_path: Path) -> None:
     assert path.read_bytes() == first  # the same picture is the same file
 
 
+@pytest.mark.filterwarnings("ignore:no font here has:flowgraph.FlowgraphWarning")
 def test_any_token_can_be_drawn(tmp_path: Path) -> None:
     tokens = [*NASTY, "$x$", "$\\frac{1}$", "中文", "हिन्दी", "עברית"]
     for ending in ("png", "svg"):
         plot.bars(np.eye(len(tokens)), tmp_path / f"a.{ending}", target=0, tokens=tokens)
+
+
+# --- fonts: of matplotlib's own, since those of a machine differ --------------------------------------------
+
+SCRIPT_A = "\U0001d49c"  # a mathematical letter, which STIX has and DejaVu Sans has not
+NOBODYS = "\U00012000\U00012001"  # cuneiform
+
+
+@pytest.fixture
+def own_fonts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Only the fonts that matplotlib brings."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    from flowgraph.export import fonts
+
+    folder = str(Path(matplotlib.get_data_path()))
+    brought = [entry for entry in font_manager.fontManager.ttflist if entry.fname.startswith(folder)]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", brought)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+    fonts._families.cache_clear()
+    yield
+    fonts._families.cache_clear()
+
+
+@pytest.mark.usefixtures("own_fonts")
+def test_a_character_the_default_font_lacks_is_taken_from_another(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = plot.heatmap(np.eye(2), tmp_path / "a.png", tokens=["a", SCRIPT_A])
+    plain, other = figure.axes[0].get_yticklabels()
+    assert "STIXGeneral" in other.get_fontfamily()
+    assert "STIXGeneral" not in plain.get_fontfamily()
+
+
+@pytest.mark.usefixtures("own_fonts")
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_characters_no_font_has_are_one_warning(ending: str, tmp_path: Path) -> None:
+    tokens = ["中文", "हिन्दी", "한국", "💩\ufe0f", "a\u200db"]
+    with pytest.warns(FlowgraphWarning) as caught:
+        plot.heatmap(np.eye(5), tmp_path / f"a.{ending}", tokens=tokens, title="𐌰")
+    (warning,) = caught
+    said = str(warning.message)
+    assert "12 characters of the tokens" in said
+    for words_ in (
+        "CJK 中 文",
+        "Devanagari",
+        "Hangul",
+        "emoji and signs 💩",
+        "Gothic 𐌰",
+        "such as Noto",
+        ".svg",
+    ):
+        assert words_ in said
+
+
+@pytest.mark.usefixtures("own_fonts")
+def test_an_svg_leaves_them_to_the_fonts_of_its_reader(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plot.heatmap(np.eye(2), tmp_path / "a.svg", tokens=["a", NOBODYS])
+        plot.heatmap(np.eye(2), tmp_path / "b.svg", tokens=["a", "b"])
+    assert f">{NOBODYS}</text>" in (tmp_path / "a.svg").read_text("utf-8")
+    assert "<text" not in (tmp_path / "b.svg").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("own_fonts")
+def test_a_picture_saved_by_hand_warns_likewise(tmp_path: Path) -> None:
+    figure = plot.bars(np.eye(2), target=0, tokens=["a", NOBODYS])
+    with pytest.warns(FlowgraphWarning, match="2 characters of the tokens") as caught:
+        figure.savefig(tmp_path / "a.png")
+    assert len(caught) == 1
+
+
+def test_plain_words_ask_for_no_font(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flowgraph.export import fonts
+
+    monkeypatch.setattr(fonts, "_families", lambda wanted: pytest.fail(f"looked for fonts for {wanted}"))
+    to_bytes(plot.heatmap(np.eye(3), tokens=["cat", "é", "…"]))
+
+
+def test_a_font_installed_after_matplotlib_listed_them_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib import font_manager
+
+    from flowgraph.export import fonts
+
+    manager = font_manager.fontManager
+    known, later = list(manager.ttflist), font_manager.findfont("STIXGeneral")
+    monkeypatch.setattr(manager, "ttflist", [e for e in known if e.name in ("DejaVu Sans", "cmr10")])
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [later])
+    fonts._families.cache_clear()
+    assert fonts._families(frozenset(SCRIPT_A)) == (("STIXGeneral", frozenset(SCRIPT_A)),)
+    fonts._families.cache_clear()
 
 
 @pytest.mark.parametrize(
