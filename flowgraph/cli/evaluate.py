@@ -13,6 +13,7 @@ from flowgraph.cli._options import (
     format_option,
     model_option,
     model_or_embedded,
+    parse_target,
     watched,
 )
 from flowgraph.cli._output import leave_if_stopped, print_json, print_table, say
@@ -100,7 +101,7 @@ def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[st
     "--target",
     default="auto",
     show_default=True,
-    metavar="auto|mask|max|mean|POSITION",
+    metavar="auto|mask|max|mean|cls|last|POSITION",
     help="Row of the attribution: auto is the classifying token, the mask or the last token.",
 )
 @click.option(
@@ -111,19 +112,27 @@ def _listed(_: click.Context, __: click.Parameter, value: str | None) -> list[st
 )
 @click.option(
     "--negative",
-    type=click.Choice(["error", "clip", "abs"]),
+    type=click.Choice(["error", "clip", "abs", "keep"]),
     default="error",
     show_default=True,
-    help="What to do with negative entries of signed edge kinds.",
+    help="What to do with negative entries of signed edge kinds; keep is for raw and rollout alone.",
 )
 @click.option(
     "--erasure/--no-erasure", default=True, show_default=True, help="Comprehensiveness and sufficiency too."
 )
 @click.option(
-    "--resamples", type=click.IntRange(min=0), default=1000, show_default=True, help="Bootstrap samples."
+    "--resamples",
+    type=click.IntRange(0, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Bootstrap samples.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of the bootstrap and of random relevance."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of the bootstrap and of random relevance.",
 )
 @click.option(
     "--out",
@@ -174,17 +183,13 @@ def command(
             tokenizer,
             items,
             candidates=candidates or None,
-            target=int(target) if target.lstrip("-").isdigit() else target,
+            target=parse_target(target),
             progress=watched(progress),
             **options,
         )
     except FlowgraphError as error:
         leave_if_stopped(error)
         raise
-    for path, draw in ((plot, evaluation.plot), (plot_curves, evaluation.plot_curves)):
-        if path is not None:
-            draw(path)
-            say(f"wrote {path}")
     if form == "json":
         print_json(evaluation.to_dict())
     else:
@@ -195,6 +200,10 @@ def command(
         say(f"left out: {failure.id} (line {failure.line}): {failure.reason}")
     if len(evaluation.failures) > _MOST_FAILURES:
         say(f"left out: {len(evaluation.failures) - _MOST_FAILURES} more; --format json lists all")
+    for path, draw in ((plot, evaluation.plot), (plot_curves, evaluation.plot_curves)):
+        if path is not None:
+            draw(path)
+            say(f"wrote {path}")
 
 
 def _items(path: str, mask: str | None, options: dict[str, Any]) -> list[Any]:
@@ -226,6 +235,7 @@ def _asked(evaluation: Evaluation) -> str:
         "classifier": f"probability of the {meta['explain']} class",
         "masked": "log-odds of two words at the mask",
         "causal": "log-odds of two words after the text",
+        "regression": "the model's one output",
         "embedding": "the text's vector along its own direction",
     }
     scores = " / ".join(what[kind] for kind in meta["score"])

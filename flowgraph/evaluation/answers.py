@@ -10,7 +10,7 @@ import numpy as np
 
 from flowgraph.corpus.worker import EVERY_TEXT, raise_if_everyones, reason_of
 from flowgraph.errors import FlowgraphError
-from flowgraph.evaluation.correlation import spearman
+from flowgraph.evaluation.correlation import spearman, tied
 from flowgraph.evaluation.erasure import CURVE, erased, ranks
 from flowgraph.evaluation.items import Item, check_item
 from flowgraph.evaluation.plan import Plan
@@ -122,13 +122,14 @@ class Asker:
 
     def _importance(self, question: Any) -> tuple[float, np.ndarray]:
         """The text's score, and the (against, T) importance of its tokens."""
-        from flowgraph.evaluation.importance import blanked_scores, gradients, single_blanks
+        from flowgraph.evaluation.importance import blank_out, check_blank, gradients
 
-        scores = blanked_scores(self.model, question, single_blanks(len(question.ids)), self.plan.blank)
-        found = {"blank-out": np.abs(scores[1:] - scores[0])}
+        check_blank(self.model, question, self.plan.blank)
+        score, changes = blank_out(self.model, question, self.plan.blank)
+        found = {"blank-out": changes}
         if set(self.plan.against) - set(found):
-            found |= gradients(self.model, question, expected=float(scores[0]))
-        return float(scores[0]), np.stack([found[name] for name in self.plan.against])
+            found |= gradients(self.model, question, expected=score)
+        return score, np.stack([found[name] for name in self.plan.against])
 
     def _erased_scores(self, question: Any, rankings: Sequence[np.ndarray]) -> np.ndarray:
         """``(rankings, 2, curve)``: scores with the highest blanked, and with the highest kept; one batch. NaN for a
@@ -184,7 +185,8 @@ class Asker:
         target = self._target(question)
         rows = None if target == "max" else target
         scores = attribute_graph(graph, method=method, level="all", targets=rows).scores
-        return scores.max(1)
+        # flows of equal cuts differ in their last digits
+        return (tied(scores, 1e-9) if method == "flow" else scores).max(1)
 
 
 def _correlations(relevance: np.ndarray, importance: np.ndarray, question: Any) -> np.ndarray:

@@ -28,6 +28,17 @@ def _centred_ranks(values: np.ndarray) -> np.ndarray:
     return rankdata(values, method="average", axis=-1) - (values.shape[-1] + 1) / 2
 
 
+def tied(values: np.ndarray, apart: float) -> np.ndarray:
+    """``values`` (..., n) with those of a row that are at most ``apart`` above the next lower one made equal to it."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    ordered = np.take_along_axis(values, order, -1)
+    steps = np.diff(ordered, axis=-1, prepend=-np.inf)
+    heads = np.maximum.accumulate(np.where(steps > apart, np.arange(values.shape[-1]), 0), axis=-1)
+    found = np.empty_like(values)
+    np.put_along_axis(found, order, np.take_along_axis(ordered, heads, -1), -1)
+    return found
+
+
 @dataclass(frozen=True)
 class Summary:
     """A sample's mean with its spread; NaN where the sample is too small to say."""

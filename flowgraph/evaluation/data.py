@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -62,12 +63,16 @@ def read_data(
     name = form or format_of(fspath(path))
     if name not in FORMATS or name == "parquet":
         raise FlowgraphError(f"form: {name!r} cannot be evaluated on; pass jsonl, csv, tsv or text")
+    if "{text}" not in template:
+        raise FlowgraphError(f"template: {template!r} has no place for the text; put {{text}} there")
+    if limit is not None and limit < 1:
+        raise FlowgraphError(f"limit: {limit!r} is no number of texts; pass 1 or more")
     if "{mask}" in template and mask is None:
         raise FlowgraphError("template: the model's tokenizer has no mask token; leave {mask} out")
     options = InputOptions(form=name, text_column=columns.text, header=header)
     try:
         with open(path, "rb") as file:
-            rows = islice(FORMATS[name](file, options), limit)
+            rows = islice(FORMATS[name](file, options), None if limit is None else min(limit, sys.maxsize))
             items = [_item(row, columns, template, mask) for row in rows]
     except OSError as error:
         raise FlowgraphError(f"data: {fspath(path)!r} cannot be read: {error.strerror or error}") from None
@@ -80,7 +85,10 @@ def _item(row: Any, columns: Columns, template: str, mask: str | None) -> Item:
     if row.values is None:
         return Item("", line=row.line, problem=row.problem)
     try:
-        texts = [_filled(_text(row.values[name], name), template, mask) for name in _text_columns(columns)]
+        texts = [
+            _filled(_text(_value(row.values, name, argument), name), template, mask)
+            for argument, name in _text_columns(columns)
+        ]
         return Item(
             text=texts[0] if len(texts) == 1 else (texts[0], texts[1]),
             label=_label(row.values, columns),
@@ -88,15 +96,18 @@ def _item(row: Any, columns: Columns, template: str, mask: str | None) -> Item:
             name=_name(row.values, columns),
             line=row.line,
         )
-    except KeyError as error:
-        known = ", ".join(map(str, row.values))
-        return Item("", line=row.line, problem=f"no column {error}; it has {known}")
     except _NoTextError as error:
         return Item("", line=row.line, problem=str(error))
 
 
 class _NoTextError(Exception):
     """Why a value is no text."""
+
+
+def _value(values: Mapping[str, Any], name: str, argument: str) -> Any:
+    if name not in values:
+        raise _NoTextError(f"{argument}: there is no column {name!r}, only {', '.join(map(str, values))}")
+    return values[name]
 
 
 def _text(value: Any, column: str) -> str:
@@ -110,14 +121,15 @@ def _text(value: Any, column: str) -> str:
 
 
 def _name(values: Mapping[str, Any], columns: Columns) -> str | None:
-    found = values.get("id") if columns.id is None else values[columns.id]
+    found = values.get("id") if columns.id is None else _value(values, columns.id, "id_column")
     return None if found is None or found == "" else str(found)
 
 
-def _text_columns(columns: Columns) -> Iterator[str]:
-    yield columns.text
+def _text_columns(columns: Columns) -> Iterator[tuple[str, str]]:
+    """Argument, and what it names."""
+    yield "text_column", columns.text
     if columns.second is not None:
-        yield columns.second
+        yield "second_column", columns.second
 
 
 def _filled(text: str, template: str, mask: str | None) -> str:
@@ -127,8 +139,8 @@ def _filled(text: str, template: str, mask: str | None) -> str:
 def _label(values: Mapping[str, Any], columns: Columns) -> int | str | None:
     if columns.label is None:
         found = values.get("label")
-        return found if isinstance(found, (int, str)) else None
-    value = values[columns.label]
+        return found if isinstance(found, (int, str)) and found != "" else None
+    value = _value(values, columns.label, "label_column")
     return value if isinstance(value, int) else str(value)
 
 
@@ -138,4 +150,8 @@ def _candidates(values: Mapping[str, Any], columns: Columns) -> tuple[str, str] 
         if "good" not in values or "bad" not in values:
             return None
         names = ("good", "bad")
-    return str(values[names[0]]), str(values[names[1]])
+    words = [_value(values, name, "candidate_columns") for name in names]
+    for name, word in zip(names, words, strict=True):
+        if not isinstance(word, str):
+            raise _NoTextError(f"candidate_columns: {name!r} holds {word!r}, which is no word")
+    return words[0], words[1]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from flowgraph.errors import FlowgraphError
-from flowgraph.evaluation.questions import Question
+from flowgraph.evaluation.questions import Question, answer
 
 _ROUNDING = 1e-4
 """A sum of float32 gradients through a few dozen layers is off by less than this share of its terms' sizes."""
@@ -41,7 +41,7 @@ def blanked_scores(
         for rows in which.split(batch_size):
             inputs = {name: t.expand(len(rows), *t.shape[1:]) for name, t in question.inputs.items()}
             inputs["input_ids"] = inputs["input_ids"].masked_fill(rows, blank)
-            scores.append(question.score(model(**inputs)))
+            scores.append(question.score(answer(model, inputs)))
     return torch.cat(scores).cpu().numpy()
 
 
@@ -50,10 +50,41 @@ def single_blanks(tokens: int) -> np.ndarray:
     return np.concatenate([np.zeros((1, tokens), dtype=bool), np.eye(tokens, dtype=bool)])
 
 
-def blank_out(model: Any, question: Question, blank: int) -> np.ndarray:
-    """(T,): change of the score, in absolute value, when each token alone is blanked; one batch."""
+def blank_out(model: Any, question: Question, blank: int) -> tuple[float, np.ndarray]:
+    """The text's score, and (T,) its change, in absolute value, when each token alone is blanked; one batch.
+
+    A token that is the blank itself changes nothing: exactly 0, whatever the rounding of a batch.
+    """
     scores = blanked_scores(model, question, single_blanks(len(question.ids)), blank)
-    return np.abs(scores[1:] - scores[0])
+    changed = (question.ids != blank).cpu().numpy()
+    return float(scores[0]), np.abs(scores[1:] - scores[0]) * changed
+
+
+def check_blank(model: Any, question: Question, blank: int) -> None:
+    """FlowgraphError where the model takes the blank for padding, so that it reads other positions than before.
+
+    GPT-2's classifier, whose padding token is often its unknown token too, looks for the last token that is no pad;
+    RoBERTa gives pads no position of their own. From embeddings both read the text as it stands.
+    """
+    padding = getattr(model.config, "pad_token_id", None)
+    if blank != padding or "inputs_embeds" not in inspect.signature(model.forward).parameters:
+        return
+    last = np.arange(len(question.ids)) == len(question.ids) - 1
+    inputs = dict(question.inputs)
+    ids = inputs.pop("input_ids").masked_fill(torch.as_tensor(last, device=question.ids.device), blank)
+    with torch.no_grad():
+        read = question.score(
+            answer(model, inputs | {"inputs_embeds": model.get_input_embeddings()(ids)})
+        ).item()
+    if not _same(blanked_scores(model, question, last[None], blank)[0], read):
+        raise FlowgraphError(
+            f"blank: token {blank} is the padding token of {type(model).__name__}, which passes over it, so that "
+            "blanking out would move other tokens; pass another token"
+        )
+
+
+def _same(score: float, expected: float) -> bool:
+    return abs(score - expected) <= 1e-4 + 1e-3 * abs(expected)
 
 
 def gradients(model: Any, question: Question, expected: float | None = None) -> dict[str, np.ndarray]:
@@ -72,12 +103,12 @@ def gradients(model: Any, question: Question, expected: float | None = None) -> 
     with torch.no_grad():
         vectors = model.get_input_embeddings()(ids)  # (1, T, D)
         if expected is None:
-            expected = question.score(model(**question.inputs)).item()
+            expected = question.score(answer(model, question.inputs)).item()
     vectors = vectors.detach().requires_grad_(True)
     with torch.enable_grad():
-        score = question.score(model(inputs_embeds=vectors, **inputs))
+        score = question.score(answer(model, inputs | {"inputs_embeds": vectors}))
         (slope,) = torch.autograd.grad(score.sum(), vectors)
-    if abs(score.item() - expected) > 1e-4 + 1e-3 * abs(expected):
+    if not _same(score.item(), expected):
         raise FlowgraphError(
             f"model: {type(model).__name__} gives {score.item():.6g} from input embeddings and {expected:.6g} "
             "from tokens, so gradients would explain another score; pass against=('blank-out',)"

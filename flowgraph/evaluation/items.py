@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,20 +33,47 @@ def read_items(
     candidates: Sequence[Any] | None = None,
 ) -> list[Item]:
     """Items from texts (strings, pairs or items), labels one a text, and candidates: one pair, or one a text."""
-    if isinstance(texts, str) or not texts:
-        raise FlowgraphError(f"texts: {texts!r}; pass a list of at least one text")
-    items = [text if isinstance(text, Item) else Item(text) for text in texts]
+    items = [_item(text) for text in _list("texts", texts)]
+    if not items:
+        raise FlowgraphError("texts: none given; pass a list of at least one text")
     if labels is not None:
+        labels = _list("labels", labels)
         _check_count("labels", labels, items)
-        items = [replace(item, label=label) for item, label in zip(items, labels, strict=True)]
+        items = [replace(item, label=_plain(label)) for item, label in zip(items, labels, strict=True)]
     if candidates is not None:
-        one = len(candidates) == 2 and all(isinstance(word, str) for word in candidates)
-        pairs = [candidates] * len(items) if one else list(candidates)
+        pairs = _list("candidates", candidates)
+        if _two_words(pairs):
+            pairs = [pairs] * len(items)
         _check_count("candidates", pairs, items)
-        if any(len(pair) != 2 or isinstance(pair, str) for pair in pairs):
+        if not all(map(_two_words, pairs)):
             raise FlowgraphError("candidates: pass two words, or one pair of words for each text")
-        items = [replace(i, candidates=(str(a), str(b))) for i, (a, b) in zip(items, pairs, strict=True)]
+        items = [replace(item, candidates=(a, b)) for item, (a, b) in zip(items, pairs, strict=True)]
     return items
+
+
+def _plain(label: Any) -> Any:
+    """NumPy's and torch's numbers as Python's, so that a label is known again whatever it came in."""
+    return label.item() if hasattr(label, "item") else label
+
+
+def _item(text: Any) -> Item:
+    return text if isinstance(text, Item) else Item(tuple(text) if isinstance(text, list) else text)
+
+
+def _list(argument: str, values: Any) -> list[Any]:
+    """The values of any ordered collection (a list, an array, a column of a data frame)."""
+    if isinstance(values, (str, bytes, Mapping, Set)) or not isinstance(values, Iterable):
+        raise FlowgraphError(f"{argument}: {values!r} is no list; pass one")
+    return list(values)
+
+
+def _two_words(pair: Any) -> bool:
+    return (
+        isinstance(pair, Sequence)
+        and len(pair) == 2
+        and all(isinstance(word, str) for word in pair)
+        and not isinstance(pair, str)
+    )
 
 
 def _check_count(argument: str, values: Sequence[Any], items: Sequence[Item]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from flowgraph.errors import FlowgraphError
@@ -15,6 +16,8 @@ METHODS = ("raw", "rollout", "flow")
 TOKENS = ("all", "content")
 """Which tokens a correlation is over: all inputs, or those that are not special tokens."""
 EXPLAIN = ("predicted", "true")
+TARGETS = ("auto", "mask", "max", "mean", "cls", "last")
+"""Rows of an attribution by name; a position is one too."""
 
 
 @dataclass(frozen=True)
@@ -80,25 +83,49 @@ def make_plan(
     from flowgraph.capacity import SIGN_RULES, check_residual
     from flowgraph.evaluation.importance import AGAINST
 
-    check_residual(None if residual == "auto" else residual)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+    if not is_whole(seed) or seed < 0:
         raise FlowgraphError(f"seed: {seed!r} is no seed; pass a number from 0")
+    if not isinstance(erasure, bool):
+        raise FlowgraphError(f"erasure: {erasure!r}; pass True or False")
     return Plan(
         methods=_chosen("methods", methods, METHODS),
         edges=_kinds(edges),
         against=_chosen("against", AGAINST if against is None else against, AGAINST),
         explain=_chosen("explain", [explain], EXPLAIN)[0],
-        target=target,
+        target=_target(target),
         blank=blank_token(tokenizer, blank),
-        residual=residual,
+        residual=residual if isinstance(residual, str) and residual == "auto" else check_residual(residual),
         negative=_chosen("negative", [negative], SIGN_RULES)[0],
         erasure=erasure,
-        seed=seed,
+        seed=int(seed),
     )
 
 
+def is_whole(value: Any) -> bool:
+    """Python's or NumPy's integer; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _target(value: Any) -> str | int:
+    if is_whole(value):
+        return int(value)
+    if isinstance(value, str) and value in TARGETS:
+        return value
+    raise FlowgraphError(f"target: unknown {value!r}; pass a position or one of {', '.join(TARGETS)}")
+
+
+def _several(argument: str, values: Any) -> tuple[Any, ...]:
+    """One name, or those of a collection."""
+    if isinstance(values, str):
+        return (values,)
+    try:
+        return tuple(values)
+    except TypeError:
+        raise FlowgraphError(f"{argument}: {values!r} is no name; pass one, or a list of them") from None
+
+
 def _chosen(argument: str, values: Sequence[str] | str, known: Sequence[str]) -> tuple[str, ...]:
-    values = (values,) if isinstance(values, str) else tuple(values)
+    values = _several(argument, values)
     for value in values:
         if value not in known:
             raise FlowgraphError(f"{argument}: unknown {value!r}; choose from {', '.join(known)}")
@@ -110,7 +137,7 @@ def _chosen(argument: str, values: Sequence[str] | str, known: Sequence[str]) ->
 def _kinds(edges: str | Sequence[str]) -> tuple[str, ...]:
     from flowgraph import mixing
 
-    names = (edges,) if isinstance(edges, str) else tuple(edges)
+    names = _several("edges", edges)
     if not names:
         raise FlowgraphError(f"edges: none given; choose from {', '.join(mixing.names())}")
     return tuple(dict.fromkeys(mixing.get(name).name for name in names))

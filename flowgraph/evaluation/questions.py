@@ -2,7 +2,7 @@
 
 The score is the number whose change tells how much a token mattered:
 
-- a classifier: the probability of a class, the predicted or the true one;
+- a classifier: the probability of a class, the predicted or the true one; of a model with one output, that output;
 - a masked or a causal language model with two candidate words: log p(first) - log p(second) at the mask, or after the
   last token, which is the difference of their logits;
 - a model without a head: the text's vector (mean over tokens) along its own direction, 1 for the whole text.
@@ -81,15 +81,26 @@ def make_question(model: Any, tokenizer: Any, item: Item, *, explain: str = "pre
     frame = special_ids(tokenizer)
     special = np.array([int(i) in frame for i in ids])
     with torch.no_grad():
-        output = model(**inputs)
+        output = answer(model, inputs)
     logits = getattr(output, "logits", None)
-    if logits is None:
-        made = _embedding(output)
-    elif logits.ndim == 2:
+    if logits is not None and logits.ndim == 2:
         made = _classification(model, tokenizer, logits, ids, item, explain)
-    else:
+    elif logits is not None and logits.shape[-1] != getattr(model.config, "num_labels", None):
         made = _two_words(model, tokenizer, logits, ids, item)
+    elif logits is None and hasattr(output, "last_hidden_state"):
+        made = _embedding(output)
+    else:
+        raise FlowgraphError(
+            f"model: {type(model).__name__} gives neither one answer a text nor words; pass a classifier of texts, a "
+            "masked or causal language model, or a model without a head"
+        )
     return Question(inputs=inputs, special=special, **made)
+
+
+def answer(model: Any, inputs: Mapping[str, Tensor]) -> Any:
+    """The model's output; no memory kept of what comes after a text."""
+    cacheless = "use_cache" in inspect.signature(model.forward).parameters
+    return model(**inputs, use_cache=False) if cacheless else model(**inputs)
 
 
 def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str, Tensor]:
@@ -110,6 +121,9 @@ def _encode(model: Any, tokenizer: Any, text: str | tuple[str, str]) -> dict[str
 def _classification(
     model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: Item, explain: str
 ) -> dict[str, Any]:
+    target = _pooled_position(model, tokenizer, ids)
+    if logits.shape[-1] == 1:
+        return {"score": _only_output, "asked": None, "target": target, "facts": {"kind": "regression"}}
     names = getattr(model.config, "id2label", None) or {}
     predicted = int(logits[0].argmax())
     true = None if item.label is None else class_number(item.label, logits.shape[-1], names)
@@ -118,10 +132,11 @@ def _classification(
             f"explain: 'true' needs the label of every text, {item.text!r} has none; pass labels"
         )
     number = predicted if explain == "predicted" or true is None else true
+    several = getattr(model.config, "problem_type", None) == "multi_label_classification"
     return {
-        "score": class_probability(logits.shape[-1], number),
+        "score": class_probability(number, several),
         "asked": None,
-        "target": _pooled_position(model, tokenizer, ids),
+        "target": target,
         "facts": {
             "kind": "classifier",
             "class": number,
@@ -131,11 +146,15 @@ def _classification(
     }
 
 
-def class_probability(classes: int, number: int) -> Score:
-    """The softmax's entry ``number``; of a model with one output, that output."""
-    if classes == 1:
-        return lambda output: output.logits[:, 0].double()
+def class_probability(number: int, several: bool) -> Score:
+    """The softmax's entry ``number``; of a model whose texts may have ``several`` classes, that class's sigmoid."""
+    if several:
+        return lambda output: output.logits[:, number].double().sigmoid()
     return lambda output: output.logits.double().softmax(-1)[:, number]
+
+
+def _only_output(output: Any) -> Tensor:
+    return output.logits[:, 0].double()
 
 
 def class_number(label: int | str, classes: int, names: Mapping[int, str]) -> int:
@@ -145,9 +164,9 @@ def class_number(label: int | str, classes: int, names: Mapping[int, str]) -> in
         return by_name[label]
     try:
         number = int(label)
-    except ValueError:
+    except (TypeError, ValueError, OverflowError):
         number = -1
-    if not 0 <= number < max(classes, 2):
+    if not 0 <= number < classes or not (isinstance(label, str) or number == label):
         known = ", ".join(by_name) or f"0 to {classes - 1}"
         raise FlowgraphError(f"labels: {label!r} is no class of the model; pass a number or one of {known}")
     return number
@@ -173,8 +192,18 @@ def _two_words(model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: It
         )
     asked = masks[0] if masks else None
     position = len(ids) - 1 if asked is None else asked
-    # a causal model reads the space before a word as part of it
-    first, second = (one_token(tokenizer, word, spaced=asked is None) for word in item.candidates)
+    if asked is None and int(ids[-1]) in (tokenizer.sep_token_id, tokenizer.eos_token_id):
+        raise FlowgraphError(
+            f"texts: {item.text!r} has no mask, and no word follows its end; put {tokenizer.mask_token or 'a mask'} "
+            "where the model is to choose the word"
+        )
+    spaced = asked is None or _behind_a_space(item.text, tokenizer.mask_token)
+    first, second = (one_token(tokenizer, word, spaced=spaced) for word in item.candidates)
+    if first == second:
+        raise FlowgraphError(
+            f"candidates: {' and '.join(map(repr, item.candidates))} are one token, so there is nothing to choose; "
+            "pass two words that differ"
+        )
     right = bool(logits[0, position, first] > logits[0, position, second])
 
     def score(output: Any) -> Tensor:
@@ -191,6 +220,12 @@ def _two_words(model: Any, tokenizer: Any, logits: Tensor, ids: Tensor, item: It
             "correct": right,
         },
     }
+
+
+def _behind_a_space(text: str | tuple[str, str], mask: str) -> bool:
+    """Whether a word in the mask's place has a space before it, which byte-level tokens hold."""
+    before = next((part.partition(mask)[0] for part in parts_of(text) if mask in part), " ")
+    return before[-1:].isspace()
 
 
 def _embedding(output: Any) -> dict[str, Any]:

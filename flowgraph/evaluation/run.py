@@ -15,9 +15,12 @@ import numpy as np
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.correlation import require_scipy
 from flowgraph.evaluation.items import read_items
-from flowgraph.evaluation.plan import METHODS, Plan, make_plan, name_of
+from flowgraph.evaluation.plan import METHODS, Plan, is_whole, make_plan, name_of
 from flowgraph.evaluation.report import Evaluation, Failure, TextResult
 from flowgraph.progress import progress_bar
+
+MOST_RESAMPLES = 1_000_000
+"""More would take hours and change no digit that is shown."""
 
 
 def evaluate(
@@ -72,7 +75,7 @@ def evaluate(
     target
         Row of the attribution: ``"auto"`` (the classifying token, the mask, or the last token; of a model without head
         the mean row), ``"mask"`` (the one mask of the text, which is then no input; for a classifier that reads its
-        classes there), ``"max"`` (the largest entry over all rows), ``"mean"``, or a position.
+        classes there), ``"max"`` (the largest entry over all rows), ``"mean"``, ``"cls"``, ``"last"``, or a position.
     blank
         Token that replaces a blanked one; default: the mask, else the unknown, else the padding token.
     residual, negative
@@ -100,7 +103,7 @@ def evaluate(
         For arguments that do not fit the model, with what to pass, and where every text fails.
     """
     require_scipy()
-    _check_counts(resamples, retry_errors and out is None)
+    _check_run(resamples, out, retry_errors)
     from flowgraph.capture.interface import evaluation_mode
     from flowgraph.evaluation.answers import Asker
     from flowgraph.evaluation.records import evaluate_here, records_of
@@ -136,8 +139,8 @@ def evaluate(
         axes=plan.axes(),
         meta=_meta(asker.model, tokenizer, plan, found.results),
         failures=tuple(found.failures),
-        resamples=resamples,
-        seed=seed,
+        resamples=int(resamples),
+        seed=plan.seed,
     )
 
 
@@ -147,6 +150,8 @@ def _loaded(model: Any, tokenizer: Any) -> tuple[Any, Any]:
 
         model, loaded = load_with_head(model)
         tokenizer = loaded if tokenizer is None else tokenizer
+    if not hasattr(model, "config"):
+        raise FlowgraphError(f"model: {model!r} is no Hugging Face model; pass one, or its name or folder")
     if tokenizer is None:
         raise FlowgraphError("tokenizer: evaluation reads texts; pass the model's tokenizer")
     if getattr(model.config, "is_encoder_decoder", False):
@@ -157,10 +162,14 @@ def _loaded(model: Any, tokenizer: Any) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _check_counts(resamples: Any, idle_retry: bool) -> None:
-    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 0:
-        raise FlowgraphError(f"resamples: {resamples!r} is no number of samples; pass 0 or more")
-    if idle_retry:
+def _check_run(resamples: Any, out: Any, retry_errors: Any) -> None:
+    if not is_whole(resamples) or not 0 <= resamples <= MOST_RESAMPLES:
+        raise FlowgraphError(
+            f"resamples: {resamples!r} is no number of samples; pass one from 0 to {MOST_RESAMPLES:,}"
+        )
+    if out is not None and (not isinstance(out, (str, os.PathLike)) or not os.fspath(out)):
+        raise FlowgraphError(f"out: {out!r} is no folder; pass the path or address of one")
+    if retry_errors and out is None:
         raise FlowgraphError("retry_errors: True is for a run that is kept; pass its folder as out")
 
 

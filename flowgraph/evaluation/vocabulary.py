@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from flowgraph.errors import FlowgraphError
@@ -32,8 +33,12 @@ def blank_token(tokenizer: Any, blank: str | int | None = None) -> int:
     )
 
 
-def _named_token(tokenizer: Any, token: str | int) -> int:
-    number = token if isinstance(token, int) else tokenizer.convert_tokens_to_ids(token)
+def _named_token(tokenizer: Any, token: Any) -> int:
+    number = None
+    if isinstance(token, str):
+        number = tokenizer.convert_tokens_to_ids(token)
+    elif isinstance(token, Integral) and not isinstance(token, bool):
+        number = int(token)
     unknown = number == tokenizer.unk_token_id and token not in (tokenizer.unk_token, number)
     if number is None or unknown or not 0 <= number < len(tokenizer):
         raise FlowgraphError(

@@ -10,6 +10,8 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
     LlamaConfig,
     LlamaForCausalLM,
 )
@@ -30,6 +32,23 @@ def classifier() -> tuple[Any, Any]:
     torch.manual_seed(0)
     config = BertConfig(**SMALL, num_labels=3, id2label={0: "no", 1: "yes", 2: "maybe"}, label2id={})
     return perturb(BertForSequenceClassification(config)).eval(), _tokenizer(types=True)
+
+
+def one_output() -> tuple[Any, Any]:
+    torch.manual_seed(3)
+    config = BertConfig(**SMALL, num_labels=1)
+    return perturb(BertForSequenceClassification(config)).eval(), _tokenizer(types=True)
+
+
+def last_token_classifier(pad: int) -> tuple[Any, Any]:
+    """GPT-2's, which reads the last token that is not ``pad``; its tokenizer has no mask."""
+    torch.manual_seed(4)
+    config = GPT2Config(vocab_size=99, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=1,
+                        pad_token_id=pad)  # fmt: skip
+    tokenizer = _tokenizer()
+    tokenizer._tokenizer.post_processor = None
+    tokenizer.mask_token = None
+    return perturb(GPT2ForSequenceClassification(config)).eval(), tokenizer
 
 
 def masked_model() -> tuple[Any, Any]:

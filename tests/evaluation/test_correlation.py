@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from flowgraph.evaluation.correlation import spearman, summarise
+from flowgraph.evaluation.correlation import spearman, summarise, tied
 
 
 def test_rows_equal_scipys_with_and_without_ties():
@@ -27,6 +27,13 @@ def test_ties_by_hand():
 @pytest.mark.parametrize("values", [[1.0, 1.0, 1.0], [2.0], []])
 def test_no_order_is_not_a_number(values):
     assert np.isnan(spearman(values, np.arange(len(values))))
+
+
+def test_values_that_differ_in_their_last_digits_are_one():
+    values = np.array([[0.5, 0.1, 0.5 + 5e-10, 0.5 + 2e-9, 0.1], [3.0, 2.0, 1.0, 0.0, -1.0]])
+    found = tied(values, 1e-9)
+    np.testing.assert_array_equal(found, [[0.5, 0.1, 0.5, 0.5 + 2e-9, 0.1], values[1]])
+    assert tied(np.zeros((2, 0)), 1e-9).shape == (2, 0)
 
 
 def test_summary_against_the_formulas():

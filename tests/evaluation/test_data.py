@@ -10,6 +10,7 @@ from flowgraph import cli
 from flowgraph.errors import FlowgraphError
 from flowgraph.evaluation.data import Columns, read_data
 from flowgraph.evaluation.items import Item
+from flowgraph.evaluation.report import Evaluation
 from tests.evaluation.asked import classifier, masked_model
 
 
@@ -62,7 +63,16 @@ def test_files_that_cannot_be_used(tmp_path, name, text, message):
 @pytest.mark.parametrize(
     ("name", "text", "problem"),
     [
-        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n{"text": "c"}\n', "no column 'text'; it has txt"),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"txt": "b"}\n{"text": "c"}\n',
+            "text_column: there is no column 'text', only txt",
+        ),
+        (
+            "b.jsonl",
+            '{"text": "a"}\n{"text": "b", "good": null, "bad": "is"}\n{"text": "c"}\n',
+            "'good' holds None",
+        ),
         ("a.jsonl", '{"text": "a"}\n{"text": \n{"text": "c"}\n', "broken JSON"),
         ("a.jsonl", '{"text": "a"}\n{"text": null}\n{"text": "c"}\n', "not text: 'text' is null"),
         ("a.txt", "a\n\nc\n", "empty"),
@@ -73,6 +83,40 @@ def test_a_record_that_cannot_be_read_stops_no_other(tmp_path, name, text, probl
     assert (before, after) == (Item("a"), Item("c"))
     assert problem in bad.problem
     assert (bad.line, after.line) == (2, 3)
+
+
+@pytest.mark.parametrize("argument", ["text", "second", "label", "id", "candidates"])
+def test_a_column_that_is_not_there_is_named_with_its_argument(tmp_path, argument):
+    path = write(tmp_path, "a.tsv", "text\tgood\na cat\tare\n")
+    columns = Columns(**{argument: ("good", "worse") if argument == "candidates" else "worse"})
+    name = "candidate_columns" if argument == "candidates" else f"{argument}_column"
+    if argument == "text":
+        with pytest.raises(FlowgraphError, match=name):
+            read_data(path, columns)
+    else:
+        (item,) = read_data(path, columns)
+        assert item.problem == f"{name}: there is no column 'worse', only text, good"
+
+
+def test_an_empty_label_is_none(tmp_path):
+    assert read_data(write(tmp_path, "a.tsv", "text\tlabel\na cat\t\n")) == [Item("a cat")]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"template": "{txt}"}, "template: '{txt}' has no place for the text"),
+        ({"template": ""}, "template: ''"),
+        ({"limit": 0}, "limit: 0"),
+    ],
+)
+def test_options_that_cannot_be_heeded(tmp_path, options, message):
+    with pytest.raises(FlowgraphError, match=message):
+        read_data(write(tmp_path, "a.txt", "a cat\n"), **options)
+
+
+def test_a_limit_beyond_all_files(tmp_path):
+    assert read_data(write(tmp_path, "a.txt", "a cat\n"), limit=10**30) == [Item("a cat")]
 
 
 def test_ids(tmp_path):
@@ -164,3 +208,51 @@ def test_the_command_refuses_in_one_line(saved, tmp_path, capfd):
     assert capfd.readouterr().err.count("\n") == 1
     assert cli.execute([*line, "--methods", "rollouts"]) == 2
     assert "rollouts" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--target", "--5"),
+        ("--target", "²"),
+        ("--target", ""),
+        ("--target", "AUTO"),
+        ("--target", "99"),
+        ("--limit", "0"),
+        ("--seed", "-1"),
+        ("--resamples", "1000001"),
+        ("--template", "{mask}"),
+        ("--blank", ""),
+        ("--out", ""),
+        ("--label-column", "x"),
+        ("--against", ","),
+    ],
+)
+def test_the_command_names_what_it_cannot_use(saved, tmp_path, capfd, monkeypatch, option, value):
+    monkeypatch.chdir(tmp_path)
+    data = write(tmp_path, "a.txt", "a cat\n")
+    line = ["evaluate", "--data", str(data), "--model", str(saved / "classifier"), option, value]
+    before = sorted(tmp_path.iterdir())
+    assert cli.execute(line) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert option[2:].replace("-", "_") in err.replace("-", "_")
+    assert repr(value) in err or value in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_picture_that_cannot_be_written_costs_no_result(saved, tmp_path, capfd, monkeypatch):
+    data = write(tmp_path, "a.txt", "a cat sat\n")
+    line = ["evaluate", "--data", data, "--model", saved / "classifier", "--methods", "raw", "--no-erasure"]
+    line += ["--against", "blank-out", "--format", "json"]
+    assert cli.execute([str(word) for word in line]) == 0
+    expected = capfd.readouterr().out
+
+    def full(*_):
+        raise FlowgraphError("path: no space")
+
+    monkeypatch.setattr(Evaluation, "plot", full)
+    assert cli.execute([*map(str, line), "--plot", str(tmp_path / "b.png")]) == 2
+    out, err = capfd.readouterr()
+    assert out == expected
+    assert "no space" in err

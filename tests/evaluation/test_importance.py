@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from flowgraph.errors import FlowgraphError
-from flowgraph.evaluation.importance import blank_out, blanked_scores, gradients
+from flowgraph.evaluation.importance import blank_out, blanked_scores, check_blank, gradients
 from flowgraph.evaluation.items import Item, read_items
 from flowgraph.evaluation.questions import class_number, make_question
 from flowgraph.evaluation.vocabulary import blank_token
-from tests.evaluation.asked import KINDS, TEXTS, asked_models, classifier, masked_model
+from tests.evaluation.asked import KINDS, TEXTS, asked_models, classifier, last_token_classifier, masked_model
 
 
 def question_of(kind, **options):
@@ -46,7 +46,7 @@ def test_blank_out_equals_one_pass_a_token(kind):
     for j in range(len(whole)):
         version = [blank if k == j else i for k, i in enumerate(whole)]
         expected.append(abs(naive_score(kind, model, tokenizer, version, whole) - before))
-    np.testing.assert_allclose(blank_out(model, question, blank), expected, atol=2e-6)
+    np.testing.assert_allclose(blank_out(model, question, blank)[1], expected, atol=2e-6)
     assert max(expected) > 1e-3  # the check is of something
 
 
@@ -58,6 +58,65 @@ def test_blank_out_is_one_batch(monkeypatch):
     )
     blank_out(model, question, blank_token(tokenizer))
     assert calls == [len(question.ids) + 1]
+
+
+def test_a_token_that_is_the_blank_changes_nothing():
+    model, tokenizer = classifier()
+    question = make_question(model, tokenizer, Item("the zebra and the zebra on the mat"))
+    unknown = tokenizer.unk_token_id
+    at = (question.ids == unknown).numpy()
+    assert at.sum() == 2
+    score, changes = blank_out(model, question, unknown)
+    assert (changes == 0).tolist() == at.tolist()
+    assert score == pytest.approx(question.score(model(**question.inputs)).item(), abs=1e-6)
+
+
+def test_a_blank_that_the_model_takes_for_padding_is_refused():
+    """GPT-2's classifier would read another token's answer where the last one is its padding token."""
+    model, tokenizer = last_token_classifier(pad=1)
+    question = make_question(model, tokenizer, Item(TEXTS[0]))
+    with pytest.raises(FlowgraphError, match="blank: token 1 is the padding token of GPT2"):
+        check_blank(model, question, 1)
+    check_blank(model, question, 5)
+    other, _ = last_token_classifier(pad=0)
+    check_blank(other, make_question(other, tokenizer, Item(TEXTS[0])), 1)
+    # to BERT a pad without a mask is a token like any other
+    bert, tokenizer = classifier()
+    check_blank(bert, make_question(bert, tokenizer, Item(TEXTS[0])), tokenizer.pad_token_id)
+
+
+def test_a_classifier_of_several_classes_a_text_is_asked_for_one_sigmoid():
+    model, tokenizer = classifier()
+    model.config.problem_type = "multi_label_classification"
+    question = make_question(model, tokenizer, Item(TEXTS[0]))
+    output = model(**question.inputs)
+    assert question.score(output).item() == pytest.approx(output.logits[0].max().sigmoid().item(), abs=1e-6)
+
+
+def test_a_word_behind_a_space_is_another_token_of_byte_level_pieces():
+    """RoBERTa's mask takes the space before it along, and the word in its place holds that space."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    model, _ = masked_model()
+    words = ["<s>", "</s>", "<unk>", "<mask>", "are", "Ġare", "is", "Ġis", "the", "Ġthe", "Ġcats"]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token="<unk>", mask_token=AddedToken("<mask>", lstrip=True)
+    )
+    for text, pieces in (
+        ("the cats <mask>", ("Ġare", "Ġis")),
+        ("<mask> the cats", ("are", "is")),
+        ("the<mask> cats", ("are", "is")),
+        (("the cats", "the <mask>"), ("Ġare", "Ġis")),
+    ):
+        question = make_question(model, tokenizer, Item(text, candidates=("are", "is")))
+        logits = model(**question.inputs).logits[0, question.asked]
+        first, second = tokenizer.convert_tokens_to_ids(list(pieces))
+        expected = (logits[first] - logits[second]).item()
+        assert question.score(model(**question.inputs)).item() == pytest.approx(expected, abs=1e-6), text
 
 
 def test_rows_beyond_the_batch_size_give_the_same():
@@ -147,6 +206,9 @@ def test_rows_that_scores_are_read_from():
         (Item(TEXTS[0]), {"explain": "true"}, "needs the label"),
         (Item(TEXTS[0], label="perhaps"), {}, "no, yes, maybe"),
         (Item(TEXTS[0], label=3), {}, "no class of the model"),
+        (Item(TEXTS[0], label=1.5), {}, "1.5 is no class of the model"),
+        (Item(TEXTS[0], label=float("inf")), {}, "inf is no class of the model"),
+        (Item(TEXTS[0], label=[1]), {}, r"\[1\] is no class of the model"),
         (Item("  "), {}, "is no text"),
     ],
 )
@@ -163,6 +225,8 @@ def test_questions_that_cannot_be_asked(item, options, message):
         (Item("the [MASK] keys [MASK]", candidates=("are", "is")), "2 masks"),
         (Item("the keys [MASK]", candidates=("are", "tables")), "'tables' is not one token"),
         (Item("the keys [MASK]", candidates=("are", "zebra")), "'zebra' is not one token"),
+        (Item("the keys [MASK]", candidates=("is", "is")), "'is' and 'is' are one token"),
+        (Item("the keys", candidates=("are", "is")), r"'the keys' has no mask.* put \[MASK\] where"),
     ],
 )
 def test_words_that_cannot_be_chosen_between(item, message):
@@ -176,7 +240,8 @@ def test_blank_tokens():
     assert blank_token(tokenizer) == tokenizer.mask_token_id
     assert blank_token(tokenizer, "the") == tokenizer.convert_tokens_to_ids("the")
     assert blank_token(tokenizer, "[UNK]") == tokenizer.unk_token_id
-    for missing in ("zebra", 10_000):
+    assert blank_token(tokenizer, np.int64(5)) == 5
+    for missing in ("zebra", 10_000, -1, "", True, 4.0):
         with pytest.raises(FlowgraphError, match="is no token"):
             blank_token(tokenizer, missing)
     tokenizer.mask_token = None
@@ -185,7 +250,8 @@ def test_blank_tokens():
 
 def test_class_numbers():
     names = {0: "VBZ", 1: "VBP"}
-    assert [class_number(label, 2, names) for label in ("VBP", "0", 1)] == [1, 0, 1]
+    labels = ("VBP", "0", 1, 1.0, np.int64(0), torch.tensor(1), True)
+    assert [class_number(label, 2, names) for label in labels] == [1, 0, 1, 1, 0, 1, 1]
 
 
 def test_items():

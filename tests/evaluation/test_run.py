@@ -13,7 +13,17 @@ from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.erasure import CURVE
 from flowgraph.evaluation.importance import AGAINST
 from flowgraph.evaluation.items import Item
-from tests.evaluation.asked import KINDS, MASKED, TEXTS, asked_models, causal_model, classifier, masked_model
+from tests.evaluation.asked import (
+    KINDS,
+    MASKED,
+    PREFIXES,
+    TEXTS,
+    asked_models,
+    causal_model,
+    classifier,
+    masked_model,
+    one_output,
+)
 
 QUICK = {"resamples": 50}
 
@@ -211,7 +221,7 @@ def test_targets():
             from flowgraph.evaluation.importance import blank_out
             from flowgraph.evaluation.questions import make_question
 
-            importance = blank_out(model, make_question(model, tokenizer, Item(TEXTS[0])), 4)
+            importance = blank_out(model, make_question(model, tokenizer, Item(TEXTS[0])), 4)[1]
         assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(spearmanr(row, importance).statistic)
 
 
@@ -222,7 +232,7 @@ def test_a_classifier_that_reads_a_mask():
     from flowgraph.evaluation.importance import blank_out
     from flowgraph.evaluation.questions import make_question
 
-    importance = blank_out(model, make_question(model, tokenizer, Item(MASKED[0])), 4)
+    importance = blank_out(model, make_question(model, tokenizer, Item(MASKED[0])), 4)[1]
     row = fg.rollout(fg.LayeredGraph.from_trace(fg.trace(model, tokenizer, MASKED[0])))[6]
     kept = [j for j in range(len(row)) if j != 6]
     assert result.correlations[0, 0, 2, 0, 0] == pytest.approx(
@@ -295,7 +305,28 @@ def test_picture_of_curves(evaluated, tmp_path):
         ({"edges": []}, "edges: none given"),
         ({"explain": "false"}, "explain: unknown"),
         ({"labels": [1]}, "labels: 1 given for 4 texts"),
-        ({"target": "nothing"}, "targets"),
+        ({"target": "nothing"}, "target: unknown 'nothing'; pass a position or one of auto, mask, max, mean"),
+        ({"target": "AUTO"}, "target: unknown 'AUTO'"),
+        ({"target": None}, "target: unknown None"),
+        ({"target": True}, "target: unknown True"),
+        ({"target": 99}, "position 99 is not among"),
+        ({"methods": None}, "methods: None is no name"),
+        ({"edges": 5}, "edges: 5 is no name"),
+        ({"against": 5}, "against: 5 is no name"),
+        ({"labels": 5}, "labels: 5 is no list"),
+        ({"labels": "abcd"}, "labels: 'abcd' is no list"),
+        ({"candidates": 5}, "candidates: 5 is no list"),
+        ({"candidates": {"are", "is"}}, "candidates: .* is no list"),
+        ({"candidates": [1, 2, 3, 4]}, "candidates: pass two words"),
+        ({"candidates": [("are", None)] * 4}, "candidates: pass two words"),
+        ({"blank": True}, "blank: True is no token"),
+        ({"blank": 1.5}, "blank: 1.5 is no token"),
+        ({"blank": [4]}, "blank: .* is no token"),
+        ({"erasure": "no"}, "erasure: 'no'"),
+        ({"resamples": 10**9}, "resamples: 1000000000"),
+        ({"resamples": 1.5}, "resamples: 1.5"),
+        ({"out": ""}, "out: '' is no folder"),
+        ({"out": 5}, "out: 5 is no folder"),
         ({"blank": "zebra"}, "blank"),
         ({"seed": -1}, "seed: -1"),
         ({"negative": "keep all"}, "negative: unknown"),
@@ -308,6 +339,33 @@ def test_arguments_that_do_not_fit(options, message):
     model, tokenizer = classifier()
     with pytest.raises(FlowgraphError, match=message):
         fg.evaluate(model, tokenizer, TEXTS, **options)
+
+
+@pytest.mark.parametrize("texts", ["a cat", None, 5, [], {"a": 1}, {"a cat"}, b"a cat"])
+def test_texts_that_are_no_list(texts):
+    with pytest.raises(FlowgraphError, match="texts: "):
+        fg.evaluate(*classifier(), texts)
+
+
+def test_numbers_and_columns_of_numpy_and_pandas():
+    import pandas
+
+    model, tokenizer = classifier()
+    frame = pandas.DataFrame({"text": TEXTS, "label": [0, 1, 2, 0]})
+    options = {"methods": ["raw"], "against": ["blank-out"]}
+    plain = fg.evaluate(
+        model, tokenizer, TEXTS, labels=[0, 1, 2, 0], target=1, blank=4, resamples=5, seed=3, **options
+    )
+    for texts, labels in ((frame.text, frame.label), (frame.text.to_numpy(), frame.label.to_numpy())):
+        other = fg.evaluate(model, tokenizer, texts, labels=labels, target=np.int64(1), blank=np.int64(4),
+                            resamples=np.int64(5), seed=np.int64(3), **options)  # fmt: skip
+        assert other.to_dict() == plain.to_dict()
+
+
+def test_a_pair_may_be_a_list():
+    model, tokenizer = classifier()
+    found = [fg.evaluate(model, tokenizer, [kind(("a cat", "the dog"))], **QUICK) for kind in (list, tuple)]
+    assert found[0].to_dict() == found[1].to_dict()
 
 
 @pytest.mark.parametrize(
@@ -374,10 +432,66 @@ def test_models_that_do_not_fit():
         fg.evaluate(*masked_model(), MASKED)
     with pytest.raises(FlowgraphError, match="candidates"):
         fg.evaluate(*causal_model(), ["the dog"])
+    with pytest.raises(FlowgraphError, match="model: 5 is no Hugging Face model"):
+        fg.evaluate(5, classifier()[1], TEXTS)
     from tests.models import tiny
 
     with pytest.raises(FlowgraphError, match="cross-attention"):
         fg.evaluate(*tiny("t5"), [("a", "b")])
+
+
+@pytest.mark.parametrize("name", ["BertForTokenClassification", "BertForQuestionAnswering"])
+def test_heads_that_answer_otherwise_are_refused(name):
+    import transformers
+
+    from tests.models import SMALL
+
+    model = getattr(transformers, name)(transformers.BertConfig(**SMALL)).eval()
+    with pytest.raises(FlowgraphError, match=f"^model: {name} gives neither"):
+        fg.evaluate(model, classifier()[1], TEXTS, candidates=("are", "is"))
+
+
+def test_a_model_with_one_output_is_asked_for_it():
+    """No class, so no accuracy; labels of any kind stop nothing."""
+    model, tokenizer = one_output()
+    evaluation = fg.evaluate(model, tokenizer, TEXTS[:2], labels=[0.5, -3.0], methods=["raw"], **QUICK)
+    assert (evaluation.meta["score"], evaluation.meta["classes"]) == (["regression"], [])
+    assert evaluation.meta["accuracy"] is None
+    ids = tokenizer(TEXTS[1], return_tensors="pt")["input_ids"]
+    assert evaluation.results[1].facts["score"] == pytest.approx(model(input_ids=ids).logits.item(), abs=1e-6)
+
+
+def test_a_model_whose_cache_cannot_hold_its_layers():
+    """BART's decoder alone makes a cache for its encoder; nothing here comes after a text, so there is no cache."""
+    from transformers import BartConfig, BartForCausalLM
+
+    from tests.models import SEQ2SEQ
+
+    model = BartForCausalLM(BartConfig(**SEQ2SEQ)).eval()
+    tokenizer = causal_model()[1]
+    assert fg.evaluate(model, tokenizer, PREFIXES, candidates=("are", "is"), **QUICK).meta["texts"] == 3
+
+
+def test_flows_of_equal_cuts_are_ties(monkeypatch):
+    """A solver's last digits rank nothing."""
+    from dataclasses import replace
+
+    from flowgraph import attribution
+
+    model, tokenizer = classifier()
+    options = {"methods": ["flow"], "against": ["blank-out"], "edges": ["value-zeroing"], **QUICK}
+    plain = fg.evaluate(model, tokenizer, TEXTS, **options)
+    make = attribution.attribute_graph
+
+    def shaken(*arguments, **more):
+        found = make(*arguments, **more)
+        noise = np.random.default_rng(0).uniform(0, 1e-12, found.scores.shape)
+        return replace(found, scores=found.scores + noise)
+
+    monkeypatch.setattr(attribution, "attribute_graph", shaken)
+    again = fg.evaluate(model, tokenizer, TEXTS, **options)
+    for one, other in zip(plain.results, again.results, strict=True):
+        np.testing.assert_array_equal(one.correlations, other.correlations)
 
 
 def test_a_saved_model_is_loaded_with_its_head(tmp_path):
