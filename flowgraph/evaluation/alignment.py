@@ -6,7 +6,8 @@ An alignment of a sentence pair is a set of links ``(source word, target word)``
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from operator import index
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowgraph.errors import FlowgraphError
+from flowgraph.evaluation.plan import is_whole
 
 Link = tuple[int, int]
 SETTINGS = ("output", "input")
@@ -35,6 +37,9 @@ def alignment_error_rate(
     links missing from it are counted as possible). Och & Ney 2003 (10.1162/089120103321337421). Raises
     :class:`FlowgraphError` for lists of unequal length, and where there is no link at all.
     """
+    for argument, value in (("predicted", predicted), ("sure", sure), ("possible", possible)):
+        if not hasattr(value, "__len__") or isinstance(value, (str, bytes, Mapping, Set)):
+            raise FlowgraphError(f"{argument}: {value!r} is no list; pass one with a set of links a sentence")
     if not len(predicted) == len(sure) == len(possible):
         raise FlowgraphError(
             f"predicted: {len(predicted)} sentences, with {len(sure)} sure and {len(possible)} possible alignments; "
@@ -55,9 +60,14 @@ def alignment_error_rate(
 
 def _links(links: Collection[Link], argument: str) -> set[Link]:
     try:
-        return {(int(source), int(target)) for source, target in links}
+        found = {(index(source), index(target)) for source, target in links}
     except (TypeError, ValueError):
-        raise FlowgraphError(f"{argument}: {links!r} is no set of (source, target) pairs") from None
+        found = {(-1, -1)}
+    if any(word < 0 for link in found for word in link):
+        raise FlowgraphError(
+            f"{argument}: {links!r} is no set of (source, target) pairs; pass words' numbers from 0"
+        )
+    return found
 
 
 # --- files ------------------------------------------------------------------------------------------------
@@ -88,10 +98,17 @@ def read_alignments(
         The file has the target word first.
     sentences
         Number of sentences, for the second form, whose last sentences may have no link.
+
+    Raises
+    ------
+    FlowgraphError
+        For a file that cannot be read, with the line and what is wrong in it.
     """
-    if first not in (0, 1):
+    if first not in (0, 1) or isinstance(first, bool):
         raise FlowgraphError(f"first: {first!r}; a file counts words from 0 or from 1")
-    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    if sentences is not None and (not is_whole(sentences) or sentences < 0):
+        raise FlowgraphError(f"sentences: {sentences!r} is no number of sentences; pass 0 or more")
+    lines = _lines(path)
     numbered = next((line for line in lines if line.strip()), "")
     read = _read_numbered if _NUMBERED.fullmatch(numbered.strip()) else _read_lines
     try:
@@ -99,6 +116,18 @@ def read_alignments(
     except _BadLinkError as error:
         raise FlowgraphError(f"path: {fspath(path)!r}, line {error.line}: {error.problem}") from None
     return _reversed(gold) if reverse else gold
+
+
+def _lines(path: str | PathLike[str]) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except TypeError:
+        raise FlowgraphError(f"path: {path!r} is no path; pass a file's") from None
+    except UnicodeDecodeError as error:
+        raise FlowgraphError(f"path: {fspath(path)!r} is not UTF-8 at byte {error.start}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise FlowgraphError(f"path: {fspath(path)!r} cannot be read: {reason}") from None
 
 
 class _BadLinkError(Exception):
@@ -138,7 +167,9 @@ def _read_numbered(lines: Sequence[str], first: int, sentences: int | None) -> G
         match = _NUMBERED.fullmatch(line.strip())
         if match is None or int(match[1]) < 1:
             raise _BadLinkError(number, f"{line!r} is not 'sentence source target [S|P]'")
-        link = _counted_from_0(int(match[2]), int(match[3]), 1, number)
+        link = (int(match[2]) - 1, int(match[3]) - 1)
+        if min(link) < 0:
+            raise _BadLinkError(number, f"{line!r}: words count from 1 here; leave links to no word (0) out")
         found.append((int(match[1]) - 1, link, match[4] != "P"))
     count = max([number for number, _, _ in found], default=-1) + 1 if sentences is None else sentences
     gold = Gold([set() for _ in range(count)], [set() for _ in range(count)])
@@ -205,6 +236,10 @@ def align(
     if setting not in SETTINGS:
         raise FlowgraphError(f"setting: unknown {setting!r}; choose 'output' (AWO) or 'input' (AWI)")
     weights = _cross_weights(trace, edges, layer, head)  # (Tt, Ts)
+    if words and (trace.word_ids is None or trace.target_word_ids is None):
+        raise FlowgraphError(
+            "words: not known for these tokens (a slow tokenizer, or none); pass words=False for links of tokens"
+        )
     source = _numbers(trace.special, trace.word_ids if words else None, len(trace.tokens))
     target = _numbers(
         trace.target_special, trace.target_word_ids if words else None, len(trace.target_tokens)
@@ -230,6 +265,10 @@ def heaviest(weights: np.ndarray, allowed: Sequence[bool] | None = None) -> np.n
 
 
 def _cross_weights(trace: Any, edges: str | None, layer: int | str, head: int | str) -> np.ndarray:
+    if not hasattr(trace, "kinds"):
+        raise FlowgraphError(
+            f"trace: {type(trace).__name__} is none; pass one of those that flowgraph.trace gave"
+        )
     if edges is None and len(trace.kinds) > 1:
         raise FlowgraphError(f"edges: the trace holds {', '.join(trace.kinds)}; say which one is to align")
     arrays = trace[trace.kinds[0] if edges is None else edges]

@@ -68,7 +68,15 @@ def test_links_are_counted_over_the_whole_set_and_not_averaged():
     [
         (([set()], [set(), set()], [set()]), "1 sentences, with 2 sure"),
         (([set()], [set()], [set()]), "no error rate"),
-        (([{1, 2}], [set()], [set()]), "no set of"),
+        (([{1, 2}], [set()], [set()]), "predicted: .* is no set of"),
+        (([set()], [{(0.5, 1)}], [set()]), "sure: .* is no set of"),
+        (([set()], [{(float("inf"), 1)}], [set()]), "sure: .* is no set of"),
+        (([set()], [set()], [{(-1, 0)}]), "possible: .* from 0"),
+        (([set()], [set()], [{"12"}]), "possible: .* is no set of"),
+        (([None], [set()], [set()]), "predicted: None is no set of"),
+        ((None, [set()], [set()]), "predicted: None is no list"),
+        (([set()], {(0, 0)}, [set()]), "sure: .* is no list"),
+        (([set()], [set()], "x"), "possible: 'x' is no list"),
     ],
 )
 def test_error_rates_that_cannot_be_had(arguments, message):
@@ -115,11 +123,35 @@ def test_a_line_a_link(tmp_path):
         ("0-0\n", {"sentences": 3}, "1 sentences, 3 were expected"),
         ("1 1 1 S\nx\n", {}, "line 2"),
         ("5 1 1 S\n", {"sentences": 2}, "sentence 5"),
+        ("1 0 1 S\n", {}, "line 1: .* words count from 1"),
+        ("1 1 1 S\n1 1 0 S\n", {"first": 0}, "line 2: .* words count from 1"),
+        ("0 1 1 S\n", {}, "line 1"),
+        ("0-0\n", {"sentences": -1}, "sentences: -1"),
+        ("0-0\n", {"sentences": "1"}, "sentences: '1'"),
+        ("0-0\n", {"first": True}, "first: True"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path, text, options, message):
     with pytest.raises(FlowgraphError, match=message):
         fg.read_alignments(write(tmp_path, text), **options)
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "latin").write_bytes(b"0-0\n\xe9\n")
+    for path, message in (
+        (tmp_path / "latin", "is not UTF-8 at byte 4"),
+        (tmp_path / "missing", "cannot be read: No such file"),
+        (tmp_path, "cannot be read: Is a directory"),
+        ("a\0b", "cannot be read"),
+        ("", "cannot be read"),
+        (None, "path: None is no path"),
+    ):
+        with pytest.raises(FlowgraphError, match=message):
+            fg.read_alignments(path)
+
+
+def test_a_byte_order_mark_is_no_link(tmp_path):
+    assert fg.read_alignments(write(tmp_path, "\ufeff0-1\n")).sure == [{(0, 1)}]
 
 
 # --- from cross-attention ---------------------------------------------------------------------------------
@@ -197,6 +229,20 @@ def test_a_model_of_one_stack_has_nothing_to_align():
     )
     with pytest.raises(FlowgraphError, match="no cross-attention"):
         fg.align(trace)
+
+
+def test_words_that_are_not_known_are_not_made_of_tokens():
+    for missing in ("word_ids", "target_word_ids"):
+        trace = trace_of([ROWS], **{missing: None})
+        with pytest.raises(FlowgraphError, match="words: not known"):
+            fg.align(trace)
+        assert fg.align(trace, words=False) == {(2, 0), (0, 1), (1, 2)}
+
+
+def test_what_is_no_trace():
+    for given, name in (([trace_of([ROWS])], "list"), (None, "NoneType")):
+        with pytest.raises(FlowgraphError, match=f"trace: {name} is none"):
+            fg.align(given)
 
 
 @pytest.mark.parametrize("setting", ["output", "input"])
