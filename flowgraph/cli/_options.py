@@ -231,15 +231,27 @@ def graphs_of(
     return [LayeredGraph.read_graphml(graph_file)]
 
 
-def _refuse_options_of_a_text(names: set[str]) -> None:
-    """An error for options on the command line that a graph which is made already cannot heed."""
+def given_options(*names: str) -> list[str]:
+    """Which of these parameters stand on the command line, as options: ``--text-column``."""
     context = click.get_current_context()
-    given = click.core.ParameterSource.COMMANDLINE
-    wrong = [
+    return [
         max(parameter.opts, key=len)
         for parameter in context.command.params
-        if parameter.name in names and context.get_parameter_source(parameter.name) is given
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
     ]
+
+
+def refuse_together(*names: str) -> None:
+    """An error where more than one of these parameters was given."""
+    given = given_options(*names)
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other; leave one out")
+
+
+def _refuse_options_of_a_text(names: set[str]) -> None:
+    """An error for options on the command line that a graph which is made already cannot heed."""
+    wrong = given_options(*names)
     if wrong:
         raise click.UsageError(f"{', '.join(wrong)}: for a TEXT; the graph of --graph is made already.")
 

@@ -15,6 +15,7 @@ from flowgraph.cli._options import (
     hybrid_option,
     model_or_embedded,
     parse_target,
+    refuse_together,
 )
 from flowgraph.cli._output import leave_if_stopped, print_json
 
@@ -175,6 +176,7 @@ def command(
     from flowgraph.corpus.run import StoppedError, run_corpus
     from flowgraph.corpus.settings import Settings
 
+    refuse_together("pair_columns", "text_column")
     options["targets"] = tuple(parse_target(target) for target in options["targets"])
     stopped: StoppedError | None = None
     with watching(quiet) as observe:

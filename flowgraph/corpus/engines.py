@@ -28,6 +28,8 @@ _QUEUED = 1
 _DEATHS = 3
 """Deaths of workers without a window done in between, after which the run gives up."""
 
+_MOST_WORKERS = 10_000
+
 ENGINES = ("local", "ray")
 
 
@@ -165,8 +167,10 @@ Engine = Callable[["WorkerSpec", Iterable[Task], threading.Event], "Iterator[Rep
 
 def find_engine(name: str, workers: int, ray_address: str | None) -> Engine:
     """An engine by name. ``workers=0``: in this process."""
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-        raise FlowgraphError(f"workers: {workers!r} is not a number of processes; pass 1 or more")
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 0 <= workers <= _MOST_WORKERS:
+        raise FlowgraphError(
+            f"workers: {workers!r} is not a number of processes up to {_MOST_WORKERS}; pass 1 or more"
+        )
     if name == "ray":
         from flowgraph.corpus.ray_engine import run_on_ray
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import json
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import IO, Any, NamedTuple
 
 from flowgraph.corpus.lines import LONGEST, Line, read_lines
@@ -51,10 +52,6 @@ class InputOptions:
 
 def read_text(file: IO[bytes], options: InputOptions) -> Iterator[Row]:
     """A line a text."""
-    if options.pair_columns is not None:
-        raise FlowgraphError(
-            "pair_columns: plain text has no columns; pass JSON Lines, CSV, TSV or Parquet, or --input-format"
-        )
     for line in read_lines(file):
         yield _decoded(line, lambda text: {options.text_column: text})
 
@@ -76,6 +73,24 @@ def _json_object(text: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise _BadRowError(f"not a JSON object, but a {type(value).__name__}")
     return value
+
+
+def check_options(form: str, options: InputOptions) -> None:
+    """Refuse what the format cannot heed."""
+    if form == "text":
+        given = {
+            "pair_columns": options.pair_columns is not None,
+            "id_column": options.id_column is not None,
+            "text_column": options.text_column != InputOptions.text_column,
+        }
+        for argument in (name for name, there in given.items() if there):
+            raise FlowgraphError(
+                f"{argument}: plain text has no columns; pass JSON Lines, CSV, TSV or Parquet, or --input-format"
+            )
+    if not options.header and form not in ("csv", "tsv"):
+        raise FlowgraphError(
+            f"header: --no-header is for CSV and TSV, and the input is read as {form}; leave it out"
+        )
 
 
 def read_csv(file: IO[bytes], options: InputOptions) -> Iterator[Row]:
@@ -106,12 +121,33 @@ def read_parquet(file: IO[bytes], options: InputOptions) -> Iterator[Row]:
     present = parquet.schema_arrow.names
     check_columns(present, options)
     wanted = [*options.text_columns, *({options.id_name} & set(present))]
+    for column in wanted:
+        _check_arrow_type(column, parquet.schema_arrow.field(column).type, options)
     line = 0
     for batch in parquet.iter_batches(batch_size=256, columns=wanted):
         columns = [_arrow_values(batch.column(name)) for name in batch.schema.names]
         for values in zip(*columns, strict=True):
             line += 1
             yield Row(line, dict(zip(batch.schema.names, values, strict=True)))
+
+
+def _check_arrow_type(column: str, kind: Any, options: InputOptions) -> None:
+    """Refuse a column whose type no value of it can mend."""
+    import pyarrow.types as types
+
+    inner = kind.value_type if types.is_dictionary(kind) else kind
+    strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    numbers = () if column in options.text_columns else (types.is_integer, types.is_floating)
+    if any(fits(inner) for fits in (*strings, *numbers)):
+        return
+    argument = _argument_of(column, options)
+    remedy = (
+        "decode it from its encoding" if types.is_binary(inner) or types.is_large_binary(inner) else "cast it"
+    )
+    raise FlowgraphError(
+        f"{argument}: the column {column!r} is of type {kind}, not string{' or a number' if numbers else ''}; {remedy} "
+        f"to string before it is written as Parquet, or pass another --{argument.replace('_', '-')}"
+    )
 
 
 def _arrow_values(column: Any) -> list[Any]:
@@ -152,6 +188,9 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+_FIRST = 1000
+"""Records that tell which columns there are."""
+
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lzma")
 
 
@@ -163,17 +202,39 @@ def format_of(name: str) -> str:
     return next((form for suffix, form in _SUFFIXES.items() if bare.endswith(suffix)), "text")
 
 
-def check_columns(present: list[str], options: InputOptions) -> None:
-    """Refuse a table without the columns asked for."""
+def check_columns(present: Sequence[str], options: InputOptions, hint: str = "") -> None:
+    """Refuse a table without the columns asked for, or with several of one name."""
     asked = [*options.text_columns, *([options.id_column] if options.id_column is not None else [])]
-    for column in asked:
-        if column not in present:
-            argument = _argument_of(column, options)
+    for column in [*asked, options.id_name]:
+        argument = _argument_of(column, options)
+        if column in asked and column not in present:
             raise FlowgraphError(
                 f"{argument}: the input has no column {column!r}, only {', '.join(map(repr, present[:20]))}; pass "
-                f"--{argument.replace('_', '-')}, or --no-header for a table whose first line is a record (columns 1, "
-                "2, ...)"
+                f"--{argument.replace('_', '-')}{hint}"
             )
+        if present.count(column) > 1:
+            raise FlowgraphError(
+                f"{argument}: the input has {present.count(column)} columns called {column!r}; give them names of "
+                f"their own{hint}"
+            )
+
+
+def check_objects(rows: Iterator[Row], options: InputOptions) -> Iterator[Row]:
+    """The same rows; refused where none of the first thousand has a column asked for.
+
+    A later one without it is a bad record, or has no id.
+    """
+    first: list[Row] = []
+    present: dict[str, None] = {}
+    asked = {*options.text_columns, options.id_column} - {None}
+    for row in islice(rows, _FIRST):
+        first.append(row)
+        present |= dict.fromkeys(row.values or ())
+        if asked <= present.keys():
+            break
+    if any(row.values is not None for row in first):
+        check_columns(list(present), options)
+    return chain(first, rows)
 
 
 def _argument_of(column: str, options: InputOptions) -> str:
@@ -198,6 +259,9 @@ def _decoded(line: Line, parse: Callable[[str], Any]) -> Row:
         return Row(line.number, None, str(error), line.data)
 
 
+_NO_HEADER = ", or --no-header for a table whose first line is a record (columns 1, 2, ...)"
+
+
 # --- tables -------------------------------------------------------------------------------------------------
 
 
@@ -213,7 +277,7 @@ def _with_header(rows: Iterator[Any], options: InputOptions) -> Iterator[Row]:
         fields = list(row.values)
         if columns is None:
             columns = fields if options.header else [str(k) for k in range(1, len(fields) + 1)]
-            check_columns(columns, options)
+            check_columns(columns, options, _NO_HEADER if options.header else "")
             if options.header:
                 continue
         if len(fields) != len(columns):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Any
 
-from flowgraph.corpus.formats import FORMATS, InputOptions, Row, format_of
+from flowgraph.corpus.formats import FORMATS, InputOptions, Row, check_objects, check_options, format_of
 from flowgraph.corpus.records import Record, content_of, content_of_bytes
 from flowgraph.corpus.store import find_place
 from flowgraph.errors import FlowgraphError
@@ -25,12 +25,14 @@ class Reader:
         form = options.form or ("text" if address == STANDARD_INPUT else format_of(address))
         if form not in FORMATS:
             raise FlowgraphError(f"input_format: unknown format {form!r}; choose one of {', '.join(FORMATS)}")
+        check_options(form, options)
         self.form, self._address = form, address
         self._raw, self._file, self._size = _open(address)
 
     def __iter__(self) -> Iterator[Record]:
         with _readable(self._address):
-            for row in FORMATS[self.form](self._file, self._options):
+            rows = FORMATS[self.form](self._file, self._options)
+            for row in check_objects(rows, self._options) if self.form == "jsonl" else rows:
                 yield self._record(row)
 
     @property

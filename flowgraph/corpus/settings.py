@@ -16,6 +16,9 @@ from flowgraph.errors import FlowgraphError
 from flowgraph.flow import NORMALIZATIONS
 
 DTYPES = ("float32", "float64", "float16", "bfloat16")
+_MOST = {"threads": 4096, "window": 1_000_000_000, "batch": 1_000_000_000}
+"""Far more than is of use; the libraries that take these numbers fail at larger ones, each in its own way."""
+
 TARGETS = ("auto", "cls", "last", "mean", "each")
 
 
@@ -50,8 +53,8 @@ class Settings:
 
     def checked(self) -> Settings:
         """The same with names normalised; FlowgraphError for what cannot be."""
-        for name in ("threads", "window", "batch"):
-            _check_count(name, getattr(self, name))
+        for name, most in _MOST.items():
+            _check_count(name, getattr(self, name), most)
         check_residual(None if self.residual == "auto" else self.residual)
         _check_choice("negative", self.negative, SIGN_RULES)
         _check_choice("normalize", self.normalize, NORMALIZATIONS)
@@ -102,9 +105,11 @@ def _check_choice(argument: str, value: Any, known: tuple[Any, ...]) -> None:
         raise FlowgraphError(f"{argument}: unknown {value!r}; choose one of {choices}")
 
 
-def _check_count(argument: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise FlowgraphError(f"{argument}: {value!r} is not a number from 1; pass for example 1")
+def _check_count(argument: str, value: Any, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise FlowgraphError(
+            f"{argument}: {value!r} is not a whole number from 1 to {most}; pass for example 1"
+        )
 
 
 def identity_of_run(settings: Settings, columns: InputOptions, model_hash: str) -> dict[str, Any]:

@@ -36,6 +36,8 @@ def find_place(address: str | os.PathLike[str], argument: str) -> Place:
     except ImportError:
         raise missing_dependency("fsspec", "corpus", "a corpus") from None
     text = os.fspath(address)
+    if not text.strip():
+        raise FlowgraphError(f"{argument}: the address is empty; pass a path, or a URL such as s3://…")
     try:
         fs, path = fsspec.core.url_to_fs(os.path.expanduser(text))
     except (ImportError, ValueError) as error:

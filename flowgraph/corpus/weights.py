@@ -16,6 +16,8 @@ _SUFFIXES = (".json", ".safetensors", ".txt", ".model", ".jinja", ".tiktoken")
 
 def model_folder(model: str) -> Path:
     """The folder of a model: as it is, or where the hub's files lie, fetched if need be."""
+    if not model.strip():
+        raise FlowgraphError("model: the name is empty; pass a model's name or folder")
     folder = Path(model).expanduser()
     if folder.is_dir():
         return folder

@@ -68,6 +68,12 @@ def test_standard_input(go, tmp_path, capsys, monkeypatch):
         (["--target", "cat"], 2, "error: target: 'cat' is no target of every text"),
         (["--pair-columns", "a"], 2, "'a' is not two columns"),
         (["--window", "0"], 2, "--window"),
+        (["--window", str(10**18)], 2, "error: window: 1000000000000000000 is not a whole number"),
+        (
+            ["--pair-columns", "a,b", "--text-column", "text"],
+            2,
+            "error: --text-column and --pair-columns exclude each other; leave one out",
+        ),
     ],
 )
 def test_exit_codes(go, tmp_path, capsys, arguments, code, message):

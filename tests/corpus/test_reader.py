@@ -142,6 +142,117 @@ def test_parquet_string_that_is_no_utf8(tmp_path):
     assert bad.problem == "invalid UTF-8"
 
 
+@pytest.mark.parametrize(
+    ("column", "kind", "remedy"),
+    [
+        (pa.array([b"one", b"caf\xe9"]), "binary", "decode it from its encoding to string"),
+        (
+            pa.array([b"one", b"two"], pa.large_binary()),
+            "large_binary",
+            "decode it from its encoding to string",
+        ),
+        (pa.array([1, 2]), "int64", "cast it to string"),
+        (pa.array([["one"], ["two"]]), "list<", "cast it to string"),
+    ],
+)
+def test_a_parquet_column_that_is_no_text_is_one_error(tmp_path, column, kind, remedy):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"review": column}), path)
+    with pytest.raises(
+        FlowgraphError, match=rf"^text_column: the column 'review' is of type {kind}.*{remedy}"
+    ):
+        read(path, text_column="review")
+
+
+def test_parquet_text_and_ids_of_every_type_that_fits(tmp_path):
+    path = tmp_path / "a.parquet"
+    for text in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+        for id_type, name in ((pa.int8(), "7"), (pa.float64(), "7.0"), (pa.string(), "7")):
+            ids = pa.array([7]).cast(id_type) if id_type != pa.string() else pa.array(["7"])
+            column = (
+                pa.array(["one"]).dictionary_encode()
+                if pa.types.is_dictionary(text)
+                else pa.array(["one"], text)
+            )
+            parquet.write_table(pa.table({"text": column, "id": ids}), path)
+            assert [(r.id, r.text) for r in read(path)] == [(name, "one")]
+    parquet.write_table(pa.table({"text": ["one"], "id": [[7]]}), path)
+    with pytest.raises(
+        FlowgraphError, match=r"^id_column: the column 'id' is of type list<.*not string or a number"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+def test_two_columns_of_one_name_are_refused_where_they_matter(tmp_path, name):
+    path = tmp_path / name
+
+    def write(*columns):
+        if name.endswith("parquet"):
+            parquet.write_table(pa.Table.from_arrays([pa.array(["one"])] * len(columns), columns), path)
+        else:
+            mark = "," if name.endswith("csv") else "\t"
+            path.write_text(f"{mark.join(columns)}\n{mark.join(['one'] * len(columns))}\n")
+
+    write("text", "text")
+    with pytest.raises(
+        FlowgraphError, match=r"^text_column: the input has 2 columns called 'text'; give them names"
+    ):
+        read(path)
+    write("text", "id", "id")
+    with pytest.raises(FlowgraphError, match=r"^id_column: the input has 2 columns called 'id'"):
+        read(path)
+    assert texts(path, id_column="text") == ["one"]
+    write("text", "more", "more")
+    assert texts(path) == ["one"]
+
+
+def test_json_lines_without_a_column_asked_for_are_one_error(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\nbroken\n{"text": "two", "name": "x"}\n')
+    assert [r.id for r in read(path, id_column="name")] == ["1", "2", "x"]
+    with pytest.raises(
+        FlowgraphError, match=r"^id_column: the input has no column 'key', only 'text', 'name'; pass "
+    ):
+        read(path, id_column="key")
+    with pytest.raises(FlowgraphError, match=r"^text_column: the input has no column 'review'"):
+        read(path, text_column="review")
+    path.write_text("broken\n")
+    assert len(read(path, id_column="key")) == 1
+    path.write_text("")
+    assert read(path, id_column="key") == []
+
+
+def test_the_first_thousand_objects_tell_the_columns(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for before in (999, 1000):
+        path.write_text('{"text": "one"}\n' * before + '{"text": "one", "name": "x"}\n')
+        if before < 1000:
+            assert read(path, id_column="name")[-1].id == "x"
+        else:
+            with pytest.raises(FlowgraphError, match="id_column"):
+                read(path, id_column="name")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("a.txt", {"id_column": "id"}, "^id_column: plain text has no columns"),
+        ("a.txt", {"text_column": "review"}, "^text_column: plain text has no columns"),
+        ("a.txt", {"pair_columns": ("a", "b")}, "^pair_columns: plain text has no columns"),
+        ("a.txt", {"header": False}, "^header: --no-header is for CSV and TSV"),
+        ("a.jsonl", {"header": False}, "^header: --no-header is for CSV and TSV"),
+        ("", {}, "^input: the address is empty"),
+    ],
+)
+def test_options_that_the_format_cannot_heed(tmp_path, monkeypatch, name, options, message):
+    monkeypatch.chdir(tmp_path)
+    if name:
+        (tmp_path / name).write_text('{"text": "one"}\n')
+    with pytest.raises(FlowgraphError, match=message):
+        read(name, **options)
+
+
 def test_parquet_that_is_none(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_text("no table")

@@ -565,6 +565,16 @@ def test_a_model_that_is_none(corpus, tmp_path):
         run(corpus, tmp_path / "out", tmp_path / "empty")
 
 
+def test_an_empty_path_is_not_the_current_folder(corpus, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(model)
+    with pytest.raises(FlowgraphError, match=r"^model: the name is empty"):
+        run(corpus, tmp_path / "out", "")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FlowgraphError, match=r"^out: the address is empty; pass a path"):
+        run(corpus, "", model)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -574,7 +584,20 @@ def test_a_model_that_is_none(corpus, tmp_path):
         ({"max_errors": -1}, "max_errors: -1"),
         ({"time_limit": -1.0}, "time_limit: -1.0 is not a number of seconds"),
         ({"settings": Settings(max_memory="abc")}, "max_memory: 'abc' is not a size"),
-        ({"settings": Settings(threads=0)}, "threads: 0 is not a number from 1"),
+        ({"settings": Settings(threads=0)}, "threads: 0 is not a whole number from 1"),
+        (
+            {"settings": Settings(threads=10**15)},
+            "threads: 1000000000000000 is not a whole number from 1 to 4096",
+        ),
+        (
+            {"settings": Settings(window=10**18)},
+            "window: 1000000000000000000 is not a whole number from 1 to 1",
+        ),
+        (
+            {"settings": Settings(batch=10**20)},
+            "batch: 100000000000000000000 is not a whole number from 1 to 1",
+        ),
+        ({"workers": 10**20}, "workers: 100000000000000000000 is not a number of processes up to 10000"),
         ({"settings": Settings(methods=())}, "method: none given"),
         ({"settings": Settings(dtype="int8")}, "dtype: unknown 'int8'"),
         ({"settings": Settings(solver="magic")}, "solver: unknown solver 'magic'"),
