@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flowgraph.corpus.windows import Task
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
@@ -40,6 +42,8 @@ def run_here(spec: WorkerSpec, tasks: Iterable[Task], stop: threading.Event) -> 
         if stop.is_set():
             return
         worker = worker or spec.make()
+        if stop.is_set():  # while the model was loaded
+            return
         yield worker(task)
 
 
@@ -61,6 +65,8 @@ def run_local(
                 yield report
             return
         except BrokenProcessPool:
+            if stop.is_set():
+                return
             deaths += 1
             if deaths >= _DEATHS:
                 raise FlowgraphError(
@@ -78,12 +84,11 @@ class _Pool:
 
     def __init__(self, spec: WorkerSpec, workers: int) -> None:
         self._workers = workers
-        self._running: dict[Future[Report], Task] = {}
+        self._running: dict[Future[Report | None], Task] = {}
+        context = multiprocessing.get_context("spawn")
+        self._stopped = context.RawValue("b", 0)  # no lock that a worker could die with
         self._executor = ProcessPoolExecutor(
-            workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_begin,
-            initargs=(spec,),
+            workers, mp_context=context, initializer=_begin, initargs=(spec, self._stopped)
         )
 
     def run(self, first: list[Task], tasks: Iterator[Task], stop: threading.Event) -> Iterator[Report]:
@@ -95,6 +100,7 @@ class _Pool:
                 for task in islice(tasks, max(0, room)):
                     self._submit(task)
             else:
+                self._stopped.value = 1
                 self._drop_queued()
             if not self._running:
                 return
@@ -102,13 +108,15 @@ class _Pool:
             for future in done:
                 report = future.result()
                 del self._running[future]
-                yield report
+                if report is not None:
+                    yield report
 
     def _submit(self, task: Task) -> None:
         # known before it is submitted: the pool may be broken already, and then the task must not be lost
-        future: Future[Report] = Future()
+        future: Future[Report | None] = Future()
         self._running[future] = task
-        submitted = self._executor.submit(_work, task)
+        with _deaf_to_ctrl_c():
+            submitted = self._executor.submit(_work, task)
         del self._running[future]
         self._running[submitted] = task
 
@@ -129,18 +137,30 @@ class _Pool:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Processes started meanwhile do not hear Ctrl-C, from their first moment on; this one hears it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, old)
+
+
 # --- in the worker's process ----------------------------------------------------------------------------------
 
 _spec: WorkerSpec | None = None
+_stopped: Any = None
 _worker: Worker | None = None
 
 
-def _begin(spec: WorkerSpec) -> None:
+def _begin(spec: WorkerSpec, stopped: Any) -> None:
     """Nothing that can fail: an error here would be told to nobody."""
-    import signal
-
-    global _spec
-    _spec = spec
+    global _spec, _stopped
+    _spec, _stopped = spec, stopped
     # Ctrl-C reaches every process of the terminal; the run decides what becomes of the windows under way
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -154,12 +174,13 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _work(task: Task) -> Report:
+def _work(task: Task) -> Report | None:
+    """None for a window that was not begun when the run was asked to stop."""
     global _worker
-    if _worker is None:
+    if _worker is None and not _stopped.value:
         assert _spec is not None
         _worker = _spec.make()
-    return _worker(task)
+    return None if _worker is None or _stopped.value else _worker(task)
 
 
 Engine = Callable[["WorkerSpec", Iterable[Task], threading.Event], "Iterator[Report]"]

@@ -24,9 +24,12 @@ class FakeSpec:
     die_always_at: tuple[int, ...] = ()
     fail_at: int = -1
     seconds: float = 0.0
+    loading: float = 0.0
+    """Seconds until the worker is there."""
     settings: Settings = field(default_factory=Settings)
 
     def make(self) -> FakeWorker:
+        time.sleep(self.loading)
         return FakeWorker(self)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from flowgraph import FlowgraphError, FlowgraphWarning
-from flowgraph.corpus.engines import run_here, run_local
+from flowgraph.corpus.engines import _deaf_to_ctrl_c, run_here, run_local
 from tests.corpus.fakes import FakeSpec, fake_tasks
 
 
@@ -83,6 +87,39 @@ def test_stop_finishes_what_is_under_way(tmp_path):
         stop.set()
     assert sorted(done) == sorted(calls(tmp_path))
     assert len(done) <= 6
+
+
+@pytest.mark.parametrize("engine", [run_here, partial(run_local, workers=1)], ids=["here", "local"])
+def test_stop_while_the_model_is_loaded_computes_nothing(tmp_path, engine):
+    stop = threading.Event()
+    spec = FakeSpec(str(tmp_path), loading=1.0)
+
+    def tasks():
+        for task in fake_tasks(3):
+            threading.Timer(0.5, stop.set).start()
+            yield task
+
+    assert list(engine(spec, tasks(), stop=stop)) == []
+    assert calls(tmp_path) == {}
+
+
+def test_nothing_starts_again_once_the_run_is_stopped(tmp_path):
+    """A scheduler's signal may have ended the workers too."""
+    stop = threading.Event()
+    spec = FakeSpec(str(tmp_path), die_always_at=(1,))
+    for _ in run_local(spec, fake_tasks(2), 1, stop):
+        stop.set()
+    assert calls(tmp_path).get(1, 0) <= 1
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of another kind")
+def test_workers_never_hear_ctrl_c(tmp_path):
+    """Not even while their interpreter starts, before any line of ours could say so."""
+    code = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    with _deaf_to_ctrl_c():
+        inside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    outside = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (inside.stdout, outside.stdout) == ("True\n", "False\n")
 
 
 def _is_gone(process: int) -> bool:
