@@ -3,17 +3,15 @@
 >>> import flowgraph as fg
 >>> attribution = fg.attribute(model, tokenizer, "The cat sat on the mat.", method="flow")  # doctest: +SKIP
 
-The public names are imported when they are first used, so that ``import flowgraph`` costs nothing but NumPy.
+The public names are imported when they are first used, so that ``import flowgraph`` costs nothing, not even NumPy.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
-
-# Not lazy: importing the module ``flowgraph.rollout`` makes it an attribute of this package, which would hide
-# the function of that name from then on, were the function not put in its place first.
-from flowgraph.rollout import raw, rollout
 
 if TYPE_CHECKING:
     from flowgraph import bench, mixing, solvers
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from flowgraph.flow import attention_flow, bottleneck, flow_matrix, max_flow
     from flowgraph.graph import Block, LayeredGraph, Level
     from flowgraph.mixing import mixing_ratio, norms
+    from flowgraph.rollout import raw, rollout
     from flowgraph.shares import joint_flow
     from flowgraph.solvers import FlowResult, check_flow
 
@@ -66,7 +65,9 @@ _HOME = {
     "mixing_ratio": "mixing",
     "norms": "mixing",
     "open_run": "corpus.dataset",
+    "raw": "rollout",
     "read_alignments": "evaluation.alignment",
+    "rollout": "rollout",
     "trace": "capture.run",
 }
 """Public name -> the module of this package that defines it."""
@@ -125,6 +126,16 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: object) -> None:
+        # importing the module ``flowgraph.rollout`` would put it where the function of that name belongs
+        if not (name == "rollout" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:

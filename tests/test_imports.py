@@ -192,7 +192,7 @@ def test_every_public_name_is_there():
     for name in fg.__all__:
         assert getattr(fg, name) is not None, name
     assert set(fg.__all__) <= set(dir(fg))
-    assert set(fg._HOME) | set(fg._ROOMS) | {"raw", "rollout", "__version__"} == set(fg.__all__)
+    assert set(fg._HOME) | set(fg._ROOMS) | {"__version__"} == set(fg.__all__)
 
 
 def test_public_names_are_what_the_modules_define():
@@ -203,9 +203,18 @@ def test_public_names_are_what_the_modules_define():
     assert fg.rollout is rollout
 
 
-def test_the_module_of_a_function_does_not_hide_it():
-    code = "import flowgraph.flow, flowgraph.rollout, flowgraph as fg; print(callable(fg.rollout))"
-    assert run(code).stdout.strip() == "True"
+@pytest.mark.parametrize("before", ["flowgraph.flow, flowgraph.rollout", "flowgraph.shares", "numpy"])
+def test_the_module_of_a_function_does_not_hide_it(before):
+    code = f"import {before}, flowgraph as fg; print(callable(fg.rollout), fg.rollout.__module__)"
+    assert run(code).stdout.strip() == "True flowgraph.rollout"
+
+
+@pytest.mark.parametrize(
+    "code", ["import flowgraph; dir(flowgraph)", "import flowgraph.cli", HELP.format(arguments=["--help"])]
+)
+def test_numpy_comes_with_what_needs_it(code):
+    """Ctrl-C while it is imported is then inside the command line, which answers in one line."""
+    assert "numpy" not in loaded_after(code)
 
 
 def test_an_unknown_name_is_an_attribute_error():

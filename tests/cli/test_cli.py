@@ -561,6 +561,25 @@ def test_a_signal_exits_with_130():
     assert err == "interrupted\n"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal elsewhere")
+@pytest.mark.parametrize(
+    ("library", "arguments"),
+    [
+        ("numpy", ["models"]),
+        ("numpy", ["run", "--input", "a", "--out", "b"]),
+        ("numpy", ["attribute", TEXT]),
+        ("torch", ["attribute", TEXT]),
+    ],
+)
+def test_ctrl_c_while_libraries_are_imported_is_one_line(tmp_path, library, arguments):
+    (tmp_path / f"{library}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        script(*arguments), capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_a_reader_that_leaves_is_no_error():
     code = "from flowgraph.cli import execute; exit(execute(['--help']))"
     read, write = os.pipe()
