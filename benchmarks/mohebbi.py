@@ -88,8 +88,10 @@ class NumberProbe(nn.Module):
 
 
 def train_probe(encoder: Any, tokenizer: Any, pairs: Sequence[Pair]) -> NumberProbe:
-    """L-BFGS on the mask's vectors, with a small weight decay; the encoder stays as it is."""
+    """L-BFGS from 0 on the mask's vectors, with a small weight decay; the encoder stays as it is."""
     probe = NumberProbe(encoder).eval()
+    for parameter in probe.score.parameters():
+        nn.init.zeros_(parameter)
     with torch.no_grad():
         features = torch.cat([_mask_vector(encoder, tokenizer, pair) for pair in pairs])
     labels = torch.tensor([int(pair.plural) for pair in pairs])

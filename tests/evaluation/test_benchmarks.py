@@ -10,7 +10,8 @@ import torch
 
 import flowgraph as fg
 from benchmarks import _reordering, _verb_number
-from benchmarks.mohebbi import Pair
+from benchmarks.mohebbi import Pair, train_probe
+from tests.evaluation.asked import headless
 
 ITEMS = [
     _verb_number.Item(text, label, None)
@@ -110,6 +111,17 @@ def test_words_without_a_counterpart_have_no_link():
         assert len(sentence.links) == len(source) - len(unlinked) == len(target) // 2
         for s, t in sentence.links:
             assert target[t] == _reordering.translation(source[s][0], int(source[s][1:]))
+
+
+def test_a_probe_is_the_same_again():
+    encoder, tokenizer = headless()
+    pairs = [Pair(f"the {word} on the table", *verbs) for word, *verbs in
+             (("cat", "is", "are"), ("cats", "are", "is"), ("key", "is", "are"), ("keys", "are", "is"))]  # fmt: skip
+    first, second = (train_probe(encoder, tokenizer, pairs) for _ in range(2))
+    assert first.score.weight.abs().max() > 0
+    assert torch.equal(first.score.weight, second.score.weight)
+    ids = tokenizer("the cats on the table [MASK]", return_tensors="pt")["input_ids"]
+    assert first(ids).logits[0].argmax() == 1
 
 
 @pytest.mark.parametrize(
