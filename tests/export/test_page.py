@@ -320,6 +320,41 @@ def test_tokens_appear_as_they_are_and_nothing_in_them_runs(opened: Any) -> None
     assert view.run("document.title") == "<script>window.hacked = 1</script>"
 
 
+LONG = ["internationalisation", "of", "incomprehensibilities", "a", "[SEP]"]
+
+
+@pytest.mark.parametrize(("size", "width"), [(34, 1280), (100, 1280), (34, 420), (10, 420)])
+def test_the_pictures_stay_within_the_window(size: int, width: int, opened: Any) -> None:
+    graph = stack(size, layers=6, tokens=[LONG[k % len(LONG)] for k in range(size)])
+    view = opened(graph)
+    view.tab.set_viewport_size({"width": width, "height": 900})
+    view.tab.wait_for_timeout(200)
+    assert view.run("document.documentElement.scrollWidth") == width
+    main = "document.querySelector('main')"
+    assert view.run(f"{main}.scrollWidth <= {main}.clientWidth")
+    for area in ("graph", "heat"):
+        assert view.run(f"document.querySelector('#{area}-area').getBoundingClientRect().right") <= width
+    pitch = view.place("heat", 1, 0)[0] - view.place("heat", 0, 0)[0]
+    shown = view.run("Bokeh.documents[0].get_model_by_name('heat').above[0].ticker.ticks")
+    assert (shown[1] - shown[0]) * pitch >= 11 > (shown[1] - shown[0] - 1) * pitch  # as many as do not touch
+    view.hover("heat", size - 1, size // 2)
+    assert f"of {graph.levels[0].tokens[-1][:9]}" in view.tab.inner_text("#status")
+
+
+def test_names_of_levels_are_whole(opened: Any) -> None:
+    names = ["decoder input", "decoder layer 12 self", "decoder layer 12"]
+    blocks = [Block(1, 0, np.eye(2)), Block(2, 1, np.eye(2))]
+    view = opened(LayeredGraph([Level(name, 2, ("a", "b")) for name in names], blocks, layers=[1, 2]))
+    axis = "Bokeh.documents[0].get_model_by_name('graph').above[0]"
+    assert view.run(f"[0, 1, 2].map(k => {axis}.formatter.args.names[k])") == names
+    high = "Bokeh.index.find_one(Bokeh.documents[0].get_model_by_name('graph')).frame.bbox.top"
+    assert view.run(f"{axis}.major_label_orientation") == "horizontal" or view.run(high) > 6 * 21
+    view.tab.set_viewport_size({"width": 300, "height": 900})
+    view.tab.wait_for_timeout(200)
+    assert view.run(f"{axis}.major_label_orientation") == pytest.approx(np.pi / 2)
+    assert view.run(high) > 6 * 21
+
+
 def test_light_and_dark(opened: Any) -> None:
     back = "getComputedStyle(document.body).backgroundColor"
     axis = "Bokeh.documents[0].get_model_by_name('graph').left[0].major_label_text_color"

@@ -1,7 +1,7 @@
 // What is known: levels, nodes, edges and scores of the data that document.py packed.
 //
-// The scripts of this folder are one function's body, put together in the order maxflow, arrays, drawing, words,
-// controls. Its arguments: graph, heat (figures), edges, lit, flow, cut, marks, cells, image (data sources),
+// The scripts of this folder are one function's body, put together in the order maxflow, arrays, layout, drawing,
+// words, controls. Its arguments: graph, heat (figures), edges, lit, flow, cut, marks, cells, image (data sources),
 // colours (the heat map's mapper), data (see document.py).
 const {levels, layers, inputs, offsets, labels, tokens} = data;
 const n = offsets[levels.length];

@@ -25,7 +25,7 @@ POLICY = (
 
 METHOD_NAMES = {"flow": "attention flow", "rollout": "attention rollout", "raw": "raw attention"}
 
-_SCRIPTS = ("maxflow.js", "arrays.js", "drawing.js", "words.js", "controls.js")
+_SCRIPTS = ("maxflow.js", "arrays.js", "layout.js", "drawing.js", "words.js", "controls.js")
 _FIRST_EDGES = 1500  # edges shown at first, besides one a node: the residual edges are mostly the largest
 
 # Bokeh's events and what the scripts do then; of two quick clicks the second is a double tap, wherever it is
@@ -105,6 +105,7 @@ def _document(
             "heading": _printable(heading),
             "text": _printable(text if isinstance(text, str) else " | ".join(map(str, text or ()))),
             "facts": _printable(_facts(graph)),
+            "widths": figures.widths(graph),
             "notes": [_printable(note) for note in notes],
         },
     )
@@ -145,6 +146,7 @@ def _data(variants: list[Variant], content: Content, first: dict[str, Any]) -> d
         "names": METHOD_NAMES,
         "palette": {name: list(pair) for name, pair in figures.COLOURS.items()},
         "first_edges": min(_FIRST_EDGES + graph.num_nodes, 4 * _FIRST_EDGES),
+        "least_pitch": figures.LEAST_PITCH,
         "first": first,
         "matrix": np.zeros((1, 1)),
         "variants": [

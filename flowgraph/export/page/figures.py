@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowgraph.export.figure import mostly_small
-from flowgraph.export.labels import visible
+from flowgraph.export.labels import MAX_LENGTH, visible
 from flowgraph.graph import LayeredGraph
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ COLOURS = {
     "nodes": ("#1b1f24", "#e8edf2"),
     "marks": ("#d55e00", "#ff8c3a"),
 }
+LEAST_PITCH = 11  # pixels from label to label
 _LINES = ("edges", "lit", "flow", "cut")  # from below to above
 
 
@@ -41,8 +43,7 @@ def graph_figure(graph: LayeredGraph, sources: dict[str, ColumnDataSource]) -> F
     """Levels from left to right, tokens from top to bottom; edges, then what is lit, flow and cut over them."""
     count, tallest = len(graph.levels), max(level.size for level in graph.levels)
     pitch = _pitch(tallest)
-    width = max(420.0, min(70.0 * count, 360 + 22.0 * count))
-    made = _plain_figure(width, _height(tallest), "graph", _head(graph))
+    made = _plain_figure(_height(tallest), "graph", _head(graph))
     for name in _LINES:
         _draw_lines(made, name, sources[name])
     _draw_nodes(made, graph, min(6.0, pitch * 0.4), sources["marks"])
@@ -58,8 +59,7 @@ def heat_figure(graph: LayeredGraph, sources: dict[str, ColumnDataSource], colou
 
     rows = max(level.size for level in graph.levels)
     columns = [token for k in graph.inputs for token in graph.levels[k].tokens]
-    width = max(320.0, len(columns) * _pitch(max(rows, len(columns))))
-    made = _plain_figure(width, _height(rows), "heat", _head(graph))
+    made = _plain_figure(_height(rows), "heat", _head(graph))
     options: dict[str, Any] = {"source": sources["image"], "color_mapper": colours, "name": "image"}
     # row 0 comes first, at the top of a range that runs down
     made.image("image", "x", "y", "dw", "dh", **options)
@@ -67,9 +67,9 @@ def heat_figure(graph: LayeredGraph, sources: dict[str, ColumnDataSource], colou
     made.rect("x", "y", 1, 1, source=sources["cells"], name="cells", **outline)
     _set_range(made.x_range, -0.5, len(columns) - 0.5)
     _set_range(made.y_range, rows - 1 + _margin(rows), -_margin(rows))
-    _label(made.xaxis[0], columns, width / len(columns), turned=True)
+    _label(made.xaxis[0], columns, _pitch(max(rows, len(columns))), turned=True)
     _label(made.yaxis[0], graph.levels[graph.layers[-1]].tokens, _pitch(rows))
-    bar = ColorBar(color_mapper=colours, width=10, height=160, background_fill_alpha=0, location=(0, 0))
+    bar = ColorBar(color_mapper=colours, width=10, height=160, background_fill_alpha=0, location="top_left")
     made.add_layout(bar, "right")
     return made
 
@@ -83,6 +83,35 @@ def colour_mapper(values: np.ndarray) -> Any:
     if mostly_small(values):
         palette = [palette[round(255 * math.sqrt(k / 255))] for k in range(256)]
     return LinearColorMapper(palette=palette, low=0, high=1, nan_color="rgba(128, 128, 128, 0.12)")
+
+
+def widths(graph: LayeredGraph) -> dict[str, int]:
+    """Pixels, labels included, that each picture takes where there is room, and the least it can be read at.
+
+    Between the two the window decides (page.css), and labels follow (layout.js).
+    """
+    count = len(graph.levels)
+    rows = max(level.size for level in graph.levels)
+    columns = sum(graph.levels[k].size for k in graph.inputs)
+    names = _longest(token for level in graph.levels for token in level.tokens)
+    sides = 2 if graph.levels[graph.layers[-1]].tokens != graph.levels[graph.inputs[0]].tokens else 1
+    at_graph, at_heat = sides * names + 20, names + 80  # the scale stands beside the heat map
+    return {
+        "graph": at_graph + max(420, min(70 * count, 360 + 22 * count)),
+        "graph_least": at_graph + 24 * count,
+        "heat": at_heat + max(320, math.ceil(columns * _pitch(max(rows, columns)))),
+        "heat_least": at_heat + max(160, 3 * columns),
+    }
+
+
+def _longest(tokens: Iterable[str]) -> int:
+    """Pixels that the longest label takes, at most."""
+    return math.ceil(max(_pixels(visible(token)) for token in set(tokens)))
+
+
+def _pixels(text: str) -> float:
+    """Width of a text in the font of the labels; a wide character, as of Chinese, is a square."""
+    return sum(11.5 if unicodedata.east_asian_width(c) in "WF" else 6.6 for c in text)
 
 
 def _pitch(count: int) -> float:
@@ -102,16 +131,16 @@ def _height(count: int) -> float:
 
 def _head(graph: LayeredGraph) -> int:
     """Pixels above the pictures for labels that stand on end; the same for both, so that their rows align."""
-    longest = max(len(visible(token)) for k in graph.inputs for token in graph.levels[k].tokens)
-    return 30 + math.ceil(6.6 * max(longest, max(len(level.name) for level in graph.levels)))
+    longest = _longest(token for k in graph.inputs for token in graph.levels[k].tokens)
+    return 12 + max(longest, math.ceil(max(_pixels(level.name) for level in graph.levels)))
 
 
-def _plain_figure(width: float, height: float, name: str, head: int) -> Figure:
+def _plain_figure(height: float, name: str, head: int) -> Figure:
     from bokeh.plotting import figure
 
     made = figure(
         name=name,
-        frame_width=math.ceil(width),
+        sizing_mode="stretch_width",
         frame_height=math.ceil(height),
         min_border_top=head,
         min_border_bottom=8,
@@ -153,8 +182,7 @@ def _draw_nodes(made: Figure, graph: LayeredGraph, size: float, marks: ColumnDat
 def _label_graph(made: Figure, graph: LayeredGraph, pitch: float) -> None:
     from bokeh.models import LinearAxis
 
-    names = [str(level.name) for level in graph.levels]
-    _label(made.xaxis[0], names, 1, turned=len(names) > 8 or len(graph.inputs) > 1)
+    _label(made.xaxis[0], [str(level.name) for level in graph.levels], LEAST_PITCH, cut=False)
     inputs, top = graph.levels[graph.inputs[0]].tokens, graph.levels[graph.layers[-1]].tokens
     _label(made.yaxis[0], inputs, pitch)
     if top != inputs:
@@ -168,7 +196,7 @@ def _set_range(made: Any, start: float, end: float) -> None:
     made.bounds = (min(start, end), max(start, end))
 
 
-def _label(axis: Any, labels: Iterable[str], pitch: float, *, turned: bool = False) -> None:
+def _label(axis: Any, labels: Iterable[str], pitch: float, *, turned: bool = False, cut: bool = True) -> None:
     """Every k-th token, ``pitch`` pixels apart.
 
     By a formatter: its texts stay as they are, where those of ``major_label_overrides`` would be searched for
@@ -176,11 +204,11 @@ def _label(axis: Any, labels: Iterable[str], pitch: float, *, turned: bool = Fal
     """
     from bokeh.models import CustomJSTickFormatter, FixedTicker
 
-    names = [visible(label) for label in labels]
-    step = max(1, math.ceil(11 / pitch)) if pitch > 1 else 1
+    names = [visible(label, max_length=MAX_LENGTH if cut else 100) for label in labels]
+    step = max(1, math.ceil(LEAST_PITCH / pitch))
     axis.ticker = FixedTicker(ticks=list(range(0, len(names), step)))
     axis.formatter = CustomJSTickFormatter(args={"names": names}, code="return names[tick]")
-    axis.major_label_text_font_size = "11px" if pitch <= 1 or pitch * step >= 16 else "10px"
+    axis.major_label_text_font_size = "11px" if not cut or pitch * step >= 16 else "10px"
     axis.major_label_standoff = 3
     axis.axis_line_color = None
     axis.major_tick_out = 2
