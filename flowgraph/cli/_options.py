@@ -220,7 +220,9 @@ def graphs_of(
     text: str | None, pair: str | None, graph_file: str | None, model: str | None, **options: Any
 ) -> list[LayeredGraph]:
     """The graph in a file, or the graphs of a text: whichever the user named."""
-    if (text is None) == (graph_file is None):
+    if text is not None and graph_file is not None:
+        raise click.UsageError("TEXT and --graph are both given; leave one of them out.")
+    if text is None and graph_file is None:
         raise click.UsageError("Name a TEXT, or a graph by --graph FILE.graphml.")
     if graph_file is None:
         assert text is not None
