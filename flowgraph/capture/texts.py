@@ -24,6 +24,11 @@ def is_pair(text: Any) -> bool:
 def example_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool) -> Example:
     """One text, or one pair: source and target for an encoder-decoder model, two sentences otherwise."""
     if tokenizer is None:
+        if getattr(model, "main_input_name", None) == "pixel_values":
+            raise FlowgraphError(
+                f"text: {type(model).__name__} reads images, not text; in Python pass its image processor's "
+                "inputs, {'pixel_values': ...}, in place of a text"
+            )
         raise FlowgraphError(
             "tokenizer: a text needs one; pass the model's tokenizer, or a model's name or folder as model"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,13 @@ _MOST_COLUMNS = 8
 def say(message: str) -> None:
     """A line for the person at the terminal, on standard error."""
     click.echo(message, err=True)
+
+
+def note_on_ending(path: str, kind: str, *endings: str) -> None:
+    """Say so, on standard error, where a file's name ends as if it held something else."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending and ending not in endings:
+        say(f"note: {path} holds {kind}, which programs may not look for in a {ending}; name it {endings[0]}")
 
 
 def print_json(value: Any) -> None:

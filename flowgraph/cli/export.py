@@ -12,12 +12,13 @@ import click
 from flowgraph.cli._options import (
     LEVEL,
     debug_option,
+    given_options,
     graph_options,
     graph_or_text_argument,
     graphs_of,
     parse_target,
 )
-from flowgraph.cli._output import say
+from flowgraph.cli._output import note_on_ending, say
 
 if TYPE_CHECKING:
     from flowgraph.graph import LayeredGraph
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("graphml", "gexf", "json")
+_ENDINGS = {"graphml": (".graphml", ".xml"), "gexf": (".gexf", ".xml"), "json": (".json",)}
 
 
 @click.command(
@@ -76,11 +78,15 @@ def command(
     JSON is node-link data, as d3 and networkx read it. TEXT is a sentence in quotes, or - to read standard
     input. Nodes are tokens at levels, edges carry capacities; with --flow also one pair's flow and minimum cut.
     """
+    if flow is None and (idle := given_options("level", "solver")):
+        raise click.UsageError(f"{', '.join(idle)}: for a flow; name its tokens too, by --flow TARGET INPUT.")
     (graph,) = graphs_of(text, pair, graph_file, model, edges=[edges], **options)
     result = pair_flow(graph, *flow, level=level, solver=solver) if flow else None
-    _writer(form or _form_of(out))(graph, out, flow=result, threshold=threshold, top_k=top_k)
+    form = form or _form_of(out)
+    _writer(form)(graph, out, flow=result, threshold=threshold, top_k=top_k)
     if flow and result is not None:
         say(f"flow {flow[0]} -> {flow[1]}: {result.value:.6g} ({result.solver})")
+    note_on_ending(out, "GraphML" if form == "graphml" else form.upper(), *_ENDINGS[form])
     say(f"wrote {out}: {graph.num_nodes} nodes, {_edges_written(graph, threshold, top_k, result)}")
 
 

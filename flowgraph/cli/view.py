@@ -12,7 +12,7 @@ from flowgraph.cli._options import (
     graphs_of,
     several_graphs_options,
 )
-from flowgraph.cli._output import say
+from flowgraph.cli._output import note_on_ending, say
 
 
 @click.command(
@@ -51,4 +51,5 @@ def command(
 
     kinds = [kind.strip() for kind in edges.split(",")]
     page(graphs_of(text, pair, graph_file, model, edges=kinds, **options), out, max_mb=max_mb)
+    note_on_ending(out, "HTML", ".html", ".htm", ".xhtml")
     say(f"wrote {out}: open it in a browser")

@@ -60,8 +60,12 @@ def _names(given: Sequence[str] | None, own: Sequence[str] | None, count: int, a
 
 def one_target(shown: Scores, target: int | str | None) -> int:
     count = len(shown.target_tokens)
-    if target is None and count == 1:
-        return 0
+    if target is None:
+        if count == 1:
+            return 0
+        raise FlowgraphError(
+            f"target: this picture shows one of the {count}; pass 0 to {count - 1} or a token"
+        )
     if isinstance(target, str):
         where = [k for k, token in enumerate(shown.target_tokens) if token == target]
         if len(where) == 1:

@@ -247,6 +247,36 @@ def test_a_graph_that_was_exported_is_exported_again_and_viewed(flowgraph, tmp_p
     assert "all-MiniLM-L6-v2" in (tmp_path / "view.html").read_text("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("command", "name", "options", "kind"),
+    [
+        ("export", "cat.html", (), "GraphML"),
+        ("export", "cat.pdf", (), "GraphML"),
+        ("export", "cat.graphml", ("--format", "json"), "JSON"),
+        ("export", "cat.xml", (), None),
+        ("export", "cat", (), None),
+        ("view", "cat.png", (), "HTML"),
+        ("view", "cat.htm", (), None),
+    ],
+)
+def test_a_name_that_ends_otherwise_is_remarked_on(command, name, options, kind, flowgraph, tmp_path):
+    code, _, err = flowgraph(command, "A cat.", "--out", tmp_path / name, *options)
+    assert code == 0
+    assert err.count("note: ") == (kind is not None)
+    if kind:
+        assert f"{name} holds {kind}, which programs may not look for in a {name[3:]}; name it ." in err
+
+
+def test_a_text_for_a_model_of_images_is_one_error(flowgraph, tmp_path):
+    from transformers import ViTConfig, ViTModel
+
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    ViTModel(ViTConfig(image_size=16, patch_size=8, **small)).save_pretrained(tmp_path)
+    code, _, err = flowgraph("view", "A cat.", "--model", tmp_path, "--out", tmp_path / "x.html")
+    assert code == 2
+    assert "error: text: ViTModel reads images, not text; in Python pass its image processor's" in err
+
+
 # --- view and demo ----------------------------------------------------------------------------------------
 
 
@@ -426,7 +456,11 @@ ATTRIBUTE = ("attribute", TEXT)
         (("export", "--out", "x.graphml"), "error: Name a TEXT, or a graph by --graph"),
         (
             ("export", TEXT, "--graph", __file__, "--out", "x.graphml"),
-            "error: Name a TEXT, or a graph by --graph",
+            "error: TEXT and --graph are both given; leave one of them out",
+        ),
+        (
+            ("export", TEXT, "--out", "x.graphml", "--level", "2", "--solver", "scipy"),
+            "error: --level, --solver: for a flow; name its tokens too, by --flow TARGET INPUT",
         ),
         (
             ("view", "--graph", __file__, "--edges", "norm", "--heads", "each", "--out", "x.html"),

@@ -300,7 +300,7 @@ def test_labels(token: str, shown: str) -> None:
         (lambda p: plot.heatmap(np.zeros((0, 2))), "none of them empty"),
         (lambda p: plot.heatmap(np.eye(2), scale="log"), "scale: unknown scale 'log'"),
         (lambda p: plot.levels(np.eye(2)), "make it with level='all'"),
-        (lambda p: plot.bars(np.eye(2)), "target: None is not one of 2 targets"),
+        (lambda p: plot.bars(np.eye(2)), "target: this picture shows one of the 2; pass 0 to 1 or a token"),
         (lambda p: plot.bars(np.eye(2), target=5), "target: 5 is not one of 2 targets"),
         (lambda p: plot.bars(np.eye(2), target="a", tokens=["a", "a"]), "target: 'a' stands at 0, 1"),
         (lambda p: plot.bars(np.eye(2), target="z"), "target: 'z' is not among them"),
