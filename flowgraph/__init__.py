@@ -134,6 +134,9 @@ class _Package(ModuleType):
         if not (name == "rollout" and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return import_module, (self.__name__,)  # cloudpickle knows the plain class of modules alone
+
 
 sys.modules[__name__].__class__ = _Package
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
+import pickle
 import resource
 import subprocess
 import sys
@@ -207,6 +209,15 @@ def test_public_names_are_what_the_modules_define():
 def test_the_module_of_a_function_does_not_hide_it(before):
     code = f"import {before}, flowgraph as fg; print(callable(fg.rollout), fg.rollout.__module__)"
     assert run(code).stdout.strip() == "True flowgraph.rollout"
+
+
+@pytest.mark.parametrize("library", ["pickle", "cloudpickle", "copy"])
+def test_the_package_is_pickled_by_its_name(library):
+    """Solvers and functions that hold it are sent to other processes."""
+    if library == "copy":
+        assert copy.deepcopy(fg) is fg
+    else:
+        assert pickle.loads(pytest.importorskip(library).dumps(fg)) is fg
 
 
 @pytest.mark.parametrize(
