@@ -24,6 +24,15 @@ _WARMING = 30.0
 """Seconds for the warm-up at least: it imports the solver's libraries, on a busy machine beside all the others."""
 
 
+_RANGES = {
+    "pairs": (1, 10**9),
+    "certified": (1, 10**9),
+    "repeats": (1, 10**6),
+    "threads": (1, 4096),
+    "seed": (0, 2**128),
+}
+
+
 @dataclass(frozen=True)
 class Settings:
     """How solvers are compared."""
@@ -44,10 +53,10 @@ class Settings:
     """Of the pairs drawn."""
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "certified", "repeats", "threads"):
+        for name, (least, most) in _RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise FlowgraphError(f"{name}: {value!r} is not a whole number of at least 1")
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise FlowgraphError(f"{name}: {value!r} is not a whole number from {least} to {most}")
         if not (isinstance(self.time_limit, (int, float)) and 0 < self.time_limit < float("inf")):
             raise FlowgraphError(f"time_limit: {self.time_limit!r} is not a number of seconds above 0")
         if self.clock not in CLOCKS:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from flowgraph.errors import in_options
+from flowgraph.errors import FlowgraphError, in_options
 
 if TYPE_CHECKING:
     from flowgraph.graph import LayeredGraph
@@ -228,9 +229,18 @@ def graphs_of(
         assert text is not None
         return trace_graphs(model_or_embedded(model), read_text(text, pair), **options)
     _refuse_options_of_a_text({"pair", "model", *options})
+    return [read_graph(graph_file)]
+
+
+def read_graph(path: str) -> LayeredGraph:
+    """The graph in a file that ``--graph`` names."""
     from flowgraph.graph import LayeredGraph
 
-    return [LayeredGraph.read_graphml(graph_file)]
+    try:
+        return LayeredGraph.read_graphml(path)
+    except FlowgraphError as error:  # the library's argument is the path, which it may name again
+        option = "--graph" if repr(path) in str(error) else f"--graph {path}"
+        raise FlowgraphError(re.sub("^path(?=: )", lambda _: option, str(error))) from error
 
 
 def given_options(*names: str) -> list[str]:

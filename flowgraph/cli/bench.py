@@ -11,12 +11,15 @@ from flowgraph.cli._options import (
     check_picture,
     debug_option,
     format_option,
+    given_options,
     model_or_embedded,
+    read_graph,
     several_graphs_options,
     trace_graphs,
     watched,
 )
 from flowgraph.cli._output import print_json, print_table, say
+from flowgraph.errors import FlowgraphError
 
 if TYPE_CHECKING:
     from flowgraph.graph import LayeredGraph
@@ -86,7 +89,11 @@ def _sizes(_: click.Context, __: click.Parameter, value: str | None) -> list[tup
     help="What generated graphs are like.",
 )
 @click.option(
-    "--seed", type=int, default=0, show_default=True, help="Of generated graphs and of the pairs drawn."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of generated graphs and of the pairs drawn.",
 )
 @click.option(
     "--solver",
@@ -199,20 +206,39 @@ def _graphs(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str,
     """Graphs by name, and what each is one of, from the one source that was named."""
     sources = {name: options[name] for name in ("texts", "data", "files", "sizes") if options[name]}
     if len(sources) > 1:
-        spelt = {"texts": "--text", "data": "--input", "files": "--graph", "sizes": "--sizes"}
         raise click.UsageError(
-            f"{' and '.join(spelt[s] for s in sources)} exclude each other; name one source"
+            f"{' and '.join(_SOURCES[s] for s in sources)} exclude each other; name one source"
         )
-    if "sizes" in sources:
+    source = next(iter(sources), "texts")
+    _refuse_unheeded(source)
+    if source == "sizes":
         return _generated(options)
-    if "files" in sources:
+    if source == "files":
         return _read(options["files"])
     return _traced(options)
+
+
+_SOURCES = {"texts": "--text", "data": "--input", "files": "--graph", "sizes": "--sizes"}
+_OF_TRACES = (
+    "model", "edges", "heads", "residual", "negative", "generate", "truncate", "device", "max_memory", "hybrid"
+)  # fmt: skip
+_HEEDED = {"shape": ("sizes",), "text_column": ("data",), "limit": ("data",)} | dict.fromkeys(
+    _OF_TRACES, ("texts", "data")
+)
+"""Option -> the sources that heed it."""
+
+
+def _refuse_unheeded(source: str) -> None:
+    for name, sources in _HEEDED.items():
+        if source not in sources and (given := given_options(name)):
+            heeding = " or ".join(_SOURCES[s] for s in sources)
+            raise click.UsageError(f"{given[0]}: only for graphs of {heeding}; leave it out")
 
 
 def _generated(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
     from flowgraph.bench.generate import generate
 
+    _check_memory(options["sizes"])
     shape = options["shape"]
     graphs = {
         f"{layers}x{tokens} {shape}": generate(layers, tokens, shape, seed=options["seed"])
@@ -221,17 +247,31 @@ def _generated(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[s
     return graphs, dict.fromkeys(graphs, shape)
 
 
-def _read(files: tuple[str, ...]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
-    from flowgraph.graph import LayeredGraph
+def _check_memory(sizes: list[tuple[int, int]]) -> None:
+    """Refuse sizes whose matrices this machine has no room for, before it tries."""
+    import psutil
 
-    graphs = {path: LayeredGraph.read_graphml(path) for path in files}
+    matrices = [8 * layers * tokens**2 for layers, tokens in sizes]
+    needed, free = (
+        sum(matrices) + 3 * max(matrices),
+        psutil.virtual_memory().available,
+    )  # copies while one is made
+    if needed > free:
+        raise click.BadParameter(
+            f"these graphs take {needed / 1e9:.3g} GB to generate, and {free / 1e9:.3g} GB are free; pass smaller ones",
+            param_hint="'--sizes'",
+        )
+
+
+def _read(files: tuple[str, ...]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
+    graphs = {path: read_graph(path) for path in files}
     return graphs, dict.fromkeys(graphs, "files")
 
 
 def _traced(options: dict[str, Any]) -> tuple[dict[str, LayeredGraph], dict[str, str]]:
     model = model_or_embedded(options["model"])
     kinds = [part.strip() for part in options["edges"].split(",") if part.strip()]
-    names = ("heads", "residual", "negative", "generate", "truncate", "device", "max_memory", "hybrid")
+    names = [name for name in _OF_TRACES if name not in ("model", "edges")]
     graphs: dict[str, LayeredGraph] = {}
     families: dict[str, str] = {}
     for number, text in enumerate(_texts(options), 1):
@@ -251,6 +291,9 @@ def _texts(options: dict[str, Any]) -> list[Any]:
         from flowgraph.evaluation.data import Columns, read_data
 
         items = read_data(options["data"], Columns(text=options["text_column"]), limit=options["limit"])
+        for item in items:
+            if item.problem is not None:
+                raise FlowgraphError(f"input: line {item.line} of {options['data']!r}: {item.problem}")
         return [item.text for item in items]
     from flowgraph.embedded import SENTENCE
 

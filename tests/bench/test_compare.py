@@ -389,7 +389,10 @@ def test_a_peer_that_is_not_installed_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"repeats": 0}, "repeats: 0 is not a whole number of at least 1"),
+        ({"repeats": 0}, "repeats: 0 is not a whole number from 1 to 1000000"),
+        ({"repeats": 10**20}, "repeats: 100000000000000000000 is not a whole number from 1 to 1000000"),
+        ({"threads": 10**13}, "threads: 10000000000000 is not a whole number from 1 to 4096"),
+        ({"seed": -1}, "seed: -1 is not a whole number from 0"),
         ({"pairs": 2.5}, "pairs: 2.5 is not"),
         ({"time_limit": 0}, "time_limit: 0 is not a number of seconds above 0"),
         ({"clock": "sun"}, "clock: unknown clock 'sun'"),

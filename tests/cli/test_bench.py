@@ -131,6 +131,16 @@ def test_a_graphml_file_is_measured(bench, tmp_path):
             "the folder of 'nowhere/growth.png' does not exist",
         ),
         (("--sizes", "2x3", "--time-limit", "0"), "time-limit"),
+        (("--sizes", "2x3", "--seed", "-1"), "seed"),
+        (("--sizes", "1000000x1000000"), "'--sizes': these graphs take 3.2e+10 GB to generate, and "),
+        (("--sizes", "99999999999999999999x1"), "'--sizes': these graphs take "),
+        (("--kind", "causal"), "--kind: only for graphs of --sizes; leave it out"),
+        (("--sizes", "2x3", "--edges", "alti"), "--edges: only for graphs of --text or --input"),
+        (("--graph", __file__, "--heads", "1"), "--heads: only for graphs of --text or --input"),
+        (("--text", "a", "--limit", "2"), "--limit: only for graphs of --input; leave it out"),
+        (("--sizes", "2x3", "--text-column", "a"), "--text-column: only for graphs of --input"),
+        (("--graph", __file__), f"error: --graph: {__file__!r} is not well-formed XML"),
+        (("--input", __file__), f"error: input: line 2 of {__file__!r}: empty"),
         (("--graph", "no.graphml"), "no.graphml"),
         (("--load", "no.py"), "no.py"),
     ],
@@ -140,6 +150,16 @@ def test_bad_input_is_one_line(bench, arguments, message):
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_graph_of_another_program_is_named(bench, tmp_path):
+    path = tmp_path / "other.graphml"
+    path.write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed"/></graphml>'
+    )
+    code, _, err = bench("--graph", path)
+    assert code == 2
+    assert err.startswith(f"error: --graph {path}: the file holds no graph that flowgraph wrote")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is a signal elsewhere")
