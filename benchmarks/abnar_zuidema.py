@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._data import data_folder
+from benchmarks._data import data_folder, numbers, positive
 from benchmarks.ratio import Ratio
 
 PAPER = {
@@ -234,9 +234,9 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--models", type=Path, help="folder for trained models and finished items, read where there"
     )
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--items", type=int, default=2000, help="held-out items")
-    parser.add_argument("--sample", type=int, help="evaluate the first so many of them; default: all")
+    parser.add_argument("--seeds", type=numbers, default="0,1,2")
+    parser.add_argument("--items", type=positive, default=2000, help="held-out items")
+    parser.add_argument("--sample", type=positive, help="evaluate the first so many of them; default: all")
     parser.add_argument(
         "--edges",
         default="attention",
@@ -252,7 +252,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--last-epochs", type=int, default=Recipe.last_epochs, help="on natural items alone, at the end"
     )
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=positive, default=1)
     options = parser.parse_args(argv)
     folder = data_folder(options.data, DATA)
     if folder is None:
@@ -260,7 +260,7 @@ def main(argv: Sequence[str]) -> None:
     torch.set_num_threads(options.threads)
     run(
         folder,
-        [int(seed) for seed in options.seeds.split(",")],
+        options.seeds,
         items=options.items,
         edges=options.edges.split(","),
         recipe=Recipe(

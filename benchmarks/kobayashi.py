@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import _reordering as task
-from benchmarks._data import data_folder
+from benchmarks._data import data_folder, numbers, positive
 from benchmarks.ratio import Ratio
 from benchmarks.sun_marasovic import DATA, GROUPS, groups_of, read_texts
 
@@ -194,20 +194,18 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks kobayashi", description=__doc__)
     parser.add_argument("--data", help=f"folder that holds {DATA}; default: FLOWGRAPH_DATA")
     parser.add_argument("--model", help="an encoder; default: the embedded model")
-    parser.add_argument("--texts", type=int, default=400)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--tests", type=int, default=300)
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--texts", type=positive, default=400)
+    parser.add_argument("--steps", type=positive, default=1000)
+    parser.add_argument("--tests", type=positive, default=300)
+    parser.add_argument("--seeds", type=numbers, default="0,1,2")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     folder = data_folder(options.data, DATA)
     if folder is not None:
         norms(options.model, folder, options.texts)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
     for nulls in TASKS:
-        print_gains(
-            [alignment(nulls, seed, steps=options.steps, tests=options.tests) for seed in seeds], nulls
-        )
+        runs = [alignment(nulls, seed, steps=options.steps, tests=options.tests) for seed in options.seeds]
+        print_gains(runs, nulls)
 
 
 def smoke() -> Iterable[Ratio]:

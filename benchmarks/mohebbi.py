@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from benchmarks._data import data_folder
+from benchmarks._data import data_folder, positive
 from benchmarks.ratio import Ratio
 
 DATA = "blimp_agreement"
@@ -187,7 +187,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--model", help="a masked or causal language model; default: the embedded model with a probe"
     )
-    parser.add_argument("--items", type=int, default=300)
+    parser.add_argument("--items", type=positive, default=300)
     parser.add_argument("--edges", default=",".join(KINDS))
     parser.add_argument(
         "--residual",

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._data import data_folder
+from benchmarks._data import data_folder, positive
 from benchmarks.ratio import Ratio
 
 DATA = "sst2"
@@ -127,12 +127,14 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks sun_marasovic", description=__doc__)
     parser.add_argument("--data", help=f"folder that holds {DATA}; default: FLOWGRAPH_DATA")
     parser.add_argument("--model", help="an encoder; default: the embedded model")
-    parser.add_argument("--texts", type=int, default=50)
-    parser.add_argument("--tokens", type=int, nargs=2, default=(96, 160), metavar=("LEAST", "MOST"))
+    parser.add_argument("--texts", type=positive, default=50)
+    parser.add_argument("--tokens", type=positive, nargs=2, default=(96, 160), metavar=("LEAST", "MOST"))
     options = parser.parse_args(argv)
     folder = data_folder(options.data, DATA)
     if folder is None:
         parser.exit(2)
+    if options.tokens[0] > options.tokens[1]:
+        parser.error(f"--tokens: {options.tokens[0]} at least and {options.tokens[1]} at most leave no text")
     torch.set_num_threads(1)
     run(options.model, folder, count=options.texts, lengths=tuple(options.tokens))
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import flowgraph as fg
-from benchmarks import _reordering, _verb_number
+from benchmarks import _reordering, _verb_number, abnar_zuidema, kobayashi, mohebbi, sun_marasovic
+from benchmarks._data import numbers
 from benchmarks.mohebbi import Pair, train_probe
 from tests.evaluation.asked import headless
 
@@ -122,6 +123,34 @@ def test_a_probe_is_the_same_again():
     assert torch.equal(first.score.weight, second.score.weight)
     ids = tokenizer("the cats on the table [MASK]", return_tensors="pt")["input_ids"]
     assert first(ids).logits[0].argmax() == 1
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "option", "values"),
+    [
+        (abnar_zuidema, "--seeds", ["x"]),
+        (abnar_zuidema, "--items", ["0"]),
+        (kobayashi, "--seeds", [""]),
+        (kobayashi, "--steps", ["0"]),
+        (mohebbi, "--items", ["-3"]),
+        (sun_marasovic, "--texts", ["1.5"]),
+        (sun_marasovic, "--tokens", ["5", "3"]),
+        (mohebbi, "--data", ["nowhere"]),
+    ],
+)
+def test_options_that_cannot_be_used(tmp_path, capsys, monkeypatch, benchmark, option, values):
+    monkeypatch.chdir(tmp_path)
+    for name in ("linzen_numpred", "sst2"):
+        (tmp_path / name).mkdir()
+    options = [option, *values] if option == "--data" else ["--data", str(tmp_path), option, *values]
+    with pytest.raises(SystemExit) as caught:
+        benchmark.main(options)
+    assert caught.value.code == 2
+    assert option in "".join(capsys.readouterr())
+
+
+def test_numbers_of_options():
+    assert numbers("0, 12,3") == [0, 12, 3]
 
 
 @pytest.mark.parametrize(
