@@ -18,12 +18,15 @@ from flowgraph import solvers
 from flowgraph.graph import LayeredGraph, Node
 from flowgraph.solvers import bounds
 from flowgraph.solvers.exact import PairByPair, inner_edges, solve_small
-from flowgraph.solvers.hub import find_hub
+from flowgraph.solvers.hub import settle_by_hubs
 from flowgraph.solvers.many import Progress, pair_values
 from flowgraph.solvers.open_pairs import OpenPairs, advance
 
 _SMALL_STACK = 3000
 """Inner edges below which no certificate is cheaper than one flow after another."""
+
+_LEAST_HUB_LEVEL = 4
+"""Below, a hub stands next to one of the ends and cannot spread."""
 
 
 def prepare_auto(graph: LayeredGraph) -> AllPairs:
@@ -143,10 +146,8 @@ class StackPairs(AllPairs):
             pairs.tighten(bounds.meet(from_above, self._below))
             pairs.settle(pairs.upper <= 0, "no path")
             self._settle_from_below(level, rows, pairs)
-            if _hub_is_worth_it(level, pairs):
-                hub = find_hub(matrices, rows, columns, pairs.upper, pairs.slack)
-                if hub is not None:
-                    pairs.settle_above(hub.lower_bounds(), "hub")
+            if level >= _LEAST_HUB_LEVEL:
+                settle_by_hubs(matrices, rows, columns, pairs)
             if pairs.any_open():
                 PairByPair(matrices, rows, columns, from_above, self._below, pairs, time_limit).run()
         return pairs.upper
@@ -160,8 +161,3 @@ class StackPairs(AllPairs):
                 below = self._below[level - 3]
                 lower = bounds.climb_two(self._matrices[:level], rows, below, pairs.open)
             pairs.settle_above(lower, "levels below")
-
-
-def _hub_is_worth_it(level: int, pairs: OpenPairs) -> bool:
-    """Below six levels a hub cannot spread; it costs one half-height flow for each row and column."""
-    return level >= 6 and bool(pairs.open.sum() > 3 * sum(pairs.open.shape))

@@ -42,6 +42,12 @@ class OpenPairs:
         np.maximum(self._lower, lower, out=self._lower)
         self.settle(self._lower >= self.upper - self.slack, step)
 
+    def share_settled(self, lower: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> float:
+        """Which share of the open pairs of some rows and columns such lower bounds would settle."""
+        cells = np.ix_(rows, columns)
+        met = (lower >= self.upper[cells] - self.slack[cells]) & self.open[cells]
+        return float(met.sum() / max(self.open[cells].sum(), 1))
+
     def meets(self, row: int, column: int, flow: float, step: str) -> bool:
         """Settle one pair if a feasible ``flow`` meets its bound."""
         bound = self.upper[row, column]

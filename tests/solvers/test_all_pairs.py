@@ -134,9 +134,11 @@ def test_random_graphs_with_certificates_forced(layers, size, seed, kept, power,
         patch.setattr(all_pairs, "_SMALL_STACK", 0)
         patch.setattr(exact, "_SMALL_WHOLE", 0)
         patch.setattr(exact, "_SMALL_PAIR", draw.integers(0, 200))
-        patch.setattr(all_pairs, "_hub_is_worth_it", lambda level, pairs: level >= 2)
+        patch.setattr(all_pairs, "_LEAST_HUB_LEVEL", 2)
         patch.setattr(exact, "RUNGS", (sparse.Rung(1, 0, 0, 1), sparse.Rung(2, 1, 1, 2)))
-        patch.setattr(hub, "HUB_RUNG", sparse.Rung(1, 1, 1))
+        patch.setattr(hub, "HUB_RUNGS", (sparse.Rung(1, 1, 1), None))
+        patch.setattr(hub, "_OPEN", 0)
+        patch.setattr(hub, "_WORTH", -1)
         found = fg.attention_flow(graph, level="all")
     for level in range(1, layers + 1):
         assert_exact(found[level - 1], by_igraph(graph, level))
@@ -187,21 +189,29 @@ def test_two_levels_down_see_what_one_does_not():
     assert bounds.climb_two(matrices, rows, flows[0], np.ones((2, 1), bool)).tolist() == [[1.0], [1.0]]
 
 
+@pytest.mark.parametrize("rung", hub.HUB_RUNGS)
 @pytest.mark.parametrize("middle_scale", [1.0, 0.3])
-def test_hub_is_a_lower_bound_even_where_it_settles_nothing(middle_scale, monkeypatch):
+def test_hub_is_a_lower_bound_even_where_it_settles_nothing(middle_scale, rung):
     graph = quiet(softmax(6, 12, scale=2.0) * middle_scale, residual=0.5)
-    matrices = [b.capacity for b in graph.blocks]
     flows = by_igraph(graph, 6)
-    everything = np.arange(12)
-    # every probe counts as settled, so that the hub is never given up
-    found = hub.find_hub(matrices, everything, everything, flows, np.full((12, 12), 1e3))
-    assert found is not None
-    assert (found.lower_bounds() <= flows + 1e-9).all()
+    even = hub.EvenHub([b.capacity for b in graph.blocks], float(flows.max()), rung)
+    lower = even.lower_bounds(np.arange(12), np.arange(12))
+    assert (lower <= flows + 1e-9).all()
+    assert lower.max() > 0  # says something
 
 
 def test_deep_random_graphs_are_settled_by_the_hub():
     stats = flow_matrix(quiet(softmax(12, 48))).stats["settled"]
     assert stats == {"hub": 48 * 48}
+
+
+def test_a_hub_that_thin_subgraphs_cannot_reach_takes_denser_ones():
+    graph = quiet(softmax(12, 48), residual=0.75)
+    matrices, everything = [b.capacity for b in graph.blocks], np.arange(48)
+    thin = hub.EvenHub(matrices, 1.0, hub.HUB_RUNGS[0]).lower_bounds(everything, everything)
+    found = flow_matrix(graph)
+    assert (thin < found.values - 1e-9).mean() > 0.1
+    assert found.stats["settled"] == {"hub": 48 * 48}
 
 
 def test_levels_above_a_saturated_one_are_settled_from_below():
