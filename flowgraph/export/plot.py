@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LINE = "#0b3c6f"
+_FEWEST_LINES, _LINES_A_NODE = 300, 5  # drawn between two levels
 _LARGEST_PANEL = 6.8  # inches
 
 
@@ -175,7 +176,7 @@ def layered(
     width of the score of *input* ``j`` for that node, each node's scores divided by their sum, as in figure 1
     of Abnar & Zuidema 2020 (10.18653/v1/2020.acl-main.385). Widths are relative to the largest of the panel.
     ``target``: draw what leaves this position of the top level darker. ``least``: edges below this share of
-    the largest are left out, and the picture says so.
+    the largest are left out, as are, of many edges between two levels, all but five a node; the picture says so.
     """
     if not isinstance(graph, LayeredGraph):
         raise FlowgraphError(f"graph: {type(graph).__name__} is not a LayeredGraph")
@@ -187,11 +188,14 @@ def layered(
     figure = new_figure(len(panels) * (width + 1.1) + 0.6, height + 1.3)
     grid = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (name, blocks) in zip(grid, panels.items(), strict=True):
-        _draw_edges(axes, blocks, least, target, len(graph.levels) - 1)
+        _draw_edges(axes, blocks, least=least, target=target, top=len(graph.levels) - 1, height=height)
         _draw_nodes(axes, graph, height, tallest)
         axes.set_title(name, fontsize=FONT + 2, parse_math=False)
     figure.suptitle(_graph_title(graph) if title is None else title, fontsize=FONT + 3, parse_math=False)
-    figure.supxlabel(f"level (edges below {least:.0%} of a panel's largest are left out)", fontsize=FONT)
+    left_out = f"edges below {least:.0%} of a panel's largest"
+    if any(np.count_nonzero(v) > _most_lines(v) for blocks in panels.values() for *_, v in blocks):
+        left_out += f" and, between two levels, all but the {_LINES_A_NODE} largest a node"
+    figure.supxlabel(f"level ({left_out} are left out)", fontsize=FONT)
     return finish(figure, path)
 
 
@@ -273,14 +277,20 @@ def _graph_title(graph: LayeredGraph) -> str:
 
 
 def _draw_edges(
-    axes: Axes, blocks: Iterable[tuple[int, int, np.ndarray]], least: float, target: int | None, top: int
+    axes: Axes,
+    blocks: Iterable[tuple[int, int, np.ndarray]],
+    *,
+    least: float,
+    target: int | None,
+    top: int,
+    height: float,
 ) -> None:
     from matplotlib.collections import LineCollection
 
     blocks = list(blocks)
     largest = max((float(values.max(initial=0.0)) for _, _, values in blocks), default=0.0) or 1.0
     for upper, lower, values in blocks:
-        i, j = np.nonzero(values >= max(least * largest, np.finfo(float).tiny))
+        i, j = np.nonzero(values >= max(least * largest, _least_drawn(values), np.finfo(float).tiny))
         share = values[i, j] / largest
         order = np.argsort(share, kind="stable")  # wide lines over thin ones
         i, j, share = i[order], j[order], share[order]
@@ -288,11 +298,23 @@ def _draw_edges(
             [np.stack([np.full(len(i), upper), i], -1), np.stack([np.full(len(j), lower), j], -1)], 1
         )
         strength = share if target is None or upper != top else np.where(i == target, share, 0.25 * share)
+        widths = 0.2 + 2.3 * share
+        # fainter where the lines side by side would be higher than the picture: all of them alike and wide
+        crowd = max(1.0, float(widths.sum()) / (72 * height))
         colours = np.tile((0.043, 0.235, 0.435, 1.0), (len(i), 1))
-        colours[:, 3] = 0.08 + 0.92 * strength
-        axes.add_collection(
-            LineCollection(list(ends), linewidths=0.2 + 2.3 * share, colors=colours, zorder=1)
-        )
+        colours[:, 3] = (0.08 + 0.92 * strength) / crowd
+        axes.add_collection(LineCollection(list(ends), linewidths=widths, colors=colours, zorder=1))
+
+
+def _most_lines(values: np.ndarray) -> int:
+    """How many lines are drawn between two levels: of more none can be followed."""
+    return max(_FEWEST_LINES, _LINES_A_NODE * len(values))
+
+
+def _least_drawn(values: np.ndarray) -> float:
+    """The least of the largest widths that are drawn between two levels; 0 where all are."""
+    most = _most_lines(values)
+    return float(np.partition(values.ravel(), -most)[-most]) if values.size > most else 0.0
 
 
 def _draw_nodes(axes: Axes, graph: LayeredGraph, height: float, tallest: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from flowgraph.attribution import attribute_graph
+from flowgraph.capacity import normalise_rows
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.export import plot
 from flowgraph.export.figure import to_bytes
@@ -164,6 +165,32 @@ def test_patches_stand_where_they_are_in_the_image() -> None:
     made = attribute_graph(stack(7, tokens=tokens), method="rollout", targets=[0])
     with pytest.raises(FlowgraphError, match="does not say how many patches"):
         plot.patches(made, image)
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(10, 100), (60, 300), (80, 400)])
+def test_of_many_edges_the_largest_are_drawn_and_the_picture_says_so(count: int, drawn: int) -> None:
+    scores = 0.5 + np.random.default_rng(0).random((3, count, count))
+    scores[1] *= 5  # each level has its own largest
+    graph = LayeredGraph.from_matrices(scores, tokens=words(count))
+    figure = plot.layered(graph, methods={"all alike": scores}, least=0.0)
+    lines = [c for c in figure.axes[0].collections if type(c).__name__ == "LineCollection"]
+    shares = normalise_rows(scores) / normalise_rows(scores).max()
+    for made, level in zip(lines, shares, strict=True):
+        largest = np.sort(level.ravel())[-drawn:]
+        assert np.sort(made.get_linewidths()) == pytest.approx(0.2 + 2.3 * largest)
+    assert ("all but the 5 largest a node" in figure.get_supxlabel()) == (count > 10)
+
+
+def test_lines_that_would_cover_the_picture_are_fainter() -> None:
+    def faintest(count: int) -> float:
+        graph = LayeredGraph.from_matrices(np.ones((1, count, count)), residual=None)
+        (lines,) = [
+            c for c in plot.layered(graph).axes[0].collections if type(c).__name__ == "LineCollection"
+        ]
+        return float(lines.get_colors()[:, 3].min())
+
+    assert faintest(3) == 1.0
+    assert faintest(60) < 0.9
 
 
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
