@@ -22,6 +22,7 @@ from flowgraph.capture.record import LayerRecord
 from flowgraph.capture.support import reasons_by_part
 from flowgraph.capture.survey import Survey, stack_config
 from flowgraph.capture.verify import check_mask
+from flowgraph.capture.vision import INTERPOLATE, of_another_size
 from flowgraph.errors import FlowgraphError
 from flowgraph.mixing import EdgeKind, Heads
 
@@ -146,8 +147,11 @@ class Job:
 
         batch: dict[str, Any] = reading.stack(examples, device_of(self.model), dtype_of(self.model))
         runner = _without_heads(self.model, batch)
-        if "use_cache" in inspect.signature(runner.forward).parameters:
+        parameters = inspect.signature(runner.forward).parameters
+        if "use_cache" in parameters:
             batch["use_cache"] = False
+        if INTERPOLATE in parameters and "pixel_values" in batch:  # checked when the inputs were read
+            batch[INTERPOLATE] = of_another_size(stack_config(self.model), batch["pixel_values"])
         # what the model would keep of every layer if its configuration says so
         names = ("output_attentions", "output_hidden_states")
         batch |= {name: False for name in names if getattr(self.model.config, name, False)}

@@ -107,15 +107,30 @@ def continued(model: Any, tokenizer: Any, example: Example, options: dict[str, A
 
 
 def _with_target(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Example:
-    written = _generate(model, tokenizer, example, options).cpu()
-    if written.shape[1] < 2:
+    start = _Start()
+    criteria = [*(options.get("stopping_criteria") or ()), start]
+    written = _generate(model, tokenizer, example, options, stopping_criteria=criteria).cpu()
+    if written.shape[1] <= start.length:
         raise FlowgraphError("generate: the model wrote nothing; raise max_new_tokens")
     return replace(
         example,
         inputs=example.inputs | {"decoder_input_ids": written},
         target=tokens_from_ids(written[0].tolist(), tokenizer),
-        facts=example.facts | {"generated": [1, written.shape[1]]},
+        facts=example.facts | {"generated": [start.length, written.shape[1]]},
     )
+
+
+class _Start:
+    """A stopping criterion that never stops; notes how many tokens the decoder began with.
+
+    One, or with Whisper also those of the language and the task.
+    """
+
+    length = 0
+
+    def __call__(self, input_ids: Tensor, scores: Any, **_: Any) -> Tensor:
+        self.length = self.length or input_ids.shape[1] - 1
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 def _continued_tokens(ids: list[int], tokenizer: Any, prompt_words: Any) -> Any:
@@ -150,7 +165,7 @@ def _check_room(model: Any, prompt: int, options: dict[str, Any]) -> None:
         )
 
 
-def _generate(model: Any, tokenizer: Any, example: Example, options: dict[str, Any]) -> Tensor:
+def _generate(model: Any, tokenizer: Any, example: Example, options: dict[str, Any], **more: Any) -> Tensor:
     config = stack_config(model)
     settings = {"pad_token_id": getattr(config, "pad_token_id", None), **options}
     if settings["pad_token_id"] is None:
@@ -167,7 +182,7 @@ def _generate(model: Any, tokenizer: Any, example: Example, options: dict[str, A
     if getattr(config, "num_decoder_layers", None) not in (None, getattr(config, "num_layers", None)):
         settings.setdefault("use_cache", False)  # T5's cache has as many layers as its encoder
     try:
-        return model.generate(**inputs, **settings)
+        return model.generate(**inputs, **(settings | more))
     except Exception as error:  # of many sorts, raised wherever an option is first looked at
         raise FlowgraphError(_explain(error, options)) from None
 

@@ -28,6 +28,26 @@ def load(
     return model.eval(), _load_tokenizer(place, local)
 
 
+def move(model: Any, device: Any, dtype: Any = None) -> None:
+    """Move a model, or ``FlowgraphError`` for a device that cannot be used; the model then stays where it was."""
+    import torch
+
+    places = {p.device for p in model.parameters()}
+    if len(places) > 1:
+        raise FlowgraphError(f"device: the model lies on {len(places)} devices already; leave device out")
+    try:
+        wanted = torch.device(device)
+        if wanted.type == "meta":
+            raise FlowgraphError(
+                "device: 'meta' holds no numbers, so nothing can run on it; pass for example 'cpu'"
+            )
+        model.to(device=wanted, dtype=dtype)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        for place in places:
+            model.to(place)
+        raise FlowgraphError(f"device: {device!r} cannot be used ({str(error).splitlines()[0]})") from None
+
+
 def _hub_answers(timeout: float = 5.0) -> bool:
     """Whether the model hub can be reached at all: without it, only what was fetched before is looked for.
 

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor
 
 from flowgraph.capture.inputs import IGNORED, INDICES, Example, accepted, check_indices, position_limit
+from flowgraph.capture.sound import check_mels
 from flowgraph.capture.survey import is_seq2seq, stack_config
 from flowgraph.capture.texts import word_ids
 from flowgraph.capture.tokens import Tokens, named_tokens, special_ids, tokens_from_ids
-from flowgraph.capture.vision import check_pixels, image_tokens
+from flowgraph.capture.vision import INTERPOLATE, check_pixels, image_tokens
 from flowgraph.errors import FlowgraphError
+
+_MEASURED = ("pixel_values", "input_features", "inputs_embeds", "decoder_inputs_embeds")
+"""Inputs that are numbers in themselves, not rows of a table."""
 
 _SIDES = {
     "attention_mask": ("input_ids", "inputs_embeds", "token_type_ids", "position_ids"),
@@ -30,8 +34,9 @@ def examples_from_inputs(
     tensors = {
         name: _as_tensor(name, value)
         for name, value in inputs.items()
-        if name not in IGNORED and value is not None
+        if name not in IGNORED and name != INTERPOLATE and value is not None
     }
+    any_size = _read_interpolate(model, inputs.get(INTERPOLATE))
     if not tensors:
         raise FlowgraphError("text: the mapping of ready inputs is empty; pass at least input_ids")
     sizes = {name: t.shape[0] for name, t in tensors.items()}
@@ -40,8 +45,11 @@ def examples_from_inputs(
     _check_names(model, tensors)
     if not writes:
         _check_decoder_inputs(model, tensors)
+    _check_floating(tensors)
     if "pixel_values" in tensors:
-        check_pixels(stack_config(model), tensors["pixel_values"])
+        check_pixels(stack_config(model), tensors["pixel_values"], any_size=any_size)
+    if "input_features" in tensors:
+        check_mels(stack_config(model), tensors["input_features"])
     for name in ("input_ids", "decoder_input_ids"):
         if name in tensors and (tensors[name].ndim != 2 or tensors[name].shape[1] == 0):
             raise FlowgraphError(
@@ -69,6 +77,26 @@ def _as_tensor(name: str, value: Any) -> Tensor:
     if tensor.ndim == 0:
         raise FlowgraphError(f"text: input {name!r} has no axes; give it a batch axis first")
     return tensor
+
+
+def _read_interpolate(model: Any, value: Any) -> bool:
+    """Whether an image of another size was asked for, of a model that can stretch its positions."""
+    if value is not None and not isinstance(value, bool):
+        raise FlowgraphError(f"text: {INTERPOLATE} is {value!r}; pass True or False")
+    if value and not accepted(model, {INTERPOLATE: value}):
+        raise FlowgraphError(
+            f"text: {type(model).__name__} takes no input called {INTERPOLATE}; leave it out"
+        )
+    return bool(value)
+
+
+def _check_floating(tensors: Mapping[str, Tensor]) -> None:
+    for name in _MEASURED:
+        if name in tensors and not tensors[name].is_floating_point():
+            raise FlowgraphError(
+                f"text: {name} has dtype {str(tensors[name].dtype).removeprefix('torch.')}; pass floating-point "
+                "numbers (float32), scaled as the model was trained"
+            )
 
 
 def _check_names(model: Any, tensors: dict[str, Tensor]) -> None:

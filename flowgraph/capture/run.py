@@ -17,7 +17,7 @@ from flowgraph.capture.forward import Job
 from flowgraph.capture.generation import continued, read_options
 from flowgraph.capture.inputs import Example, check_indices
 from flowgraph.capture.interface import alone, evaluation_mode, uncompiled
-from flowgraph.capture.loading import load
+from flowgraph.capture.loading import load, move
 from flowgraph.capture.memory import read_max_memory
 from flowgraph.capture.ready import examples_from_inputs
 from flowgraph.capture.survey import Survey, is_seq2seq, survey
@@ -159,19 +159,12 @@ def _on_device(model: nn.Module, device: Any) -> Iterator[None]:
     if device is None:
         yield
         return
-    places = {p.device for p in model.parameters()}
-    if len(places) > 1:
-        raise FlowgraphError(f"device: the model lies on {len(places)} devices already; leave device out")
-    try:
-        wanted = torch.device(device)
-        model.to(wanted)
-    except (RuntimeError, TypeError, AssertionError) as error:
-        model.to(places.pop())
-        raise FlowgraphError(f"device: {device!r} cannot be used ({str(error).splitlines()[0]})") from None
+    before = next(model.parameters()).device
+    move(model, device)
     try:
         yield
     finally:
-        model.to(places.pop())
+        model.to(before)
 
 
 def _read_examples(

@@ -34,8 +34,15 @@ def prefix_tokens(config: Any) -> tuple[str, ...]:
     raise FlowgraphError(f"model: flowgraph does not know which tokens {kind!r} puts before its patches")
 
 
-def check_pixels(config: Any, pixels: Tensor) -> None:
-    """Raise ``FlowgraphError`` unless ``pixels`` (batch, channels, height, width) is what the model reads."""
+INTERPOLATE = "interpolate_pos_encoding"
+"""transformers' name for stretching learned positions to an image of another size."""
+
+
+def check_pixels(config: Any, pixels: Tensor, *, any_size: bool = False) -> None:
+    """Raise ``FlowgraphError`` unless ``pixels`` (batch, channels, height, width) is what the model reads.
+
+    ``any_size``: its positions are stretched to the image.
+    """
     if pixels.ndim != 4:
         raise FlowgraphError(
             f"text: pixel_values has shape {tuple(pixels.shape)}; pass (batch, channels, height, width)"
@@ -47,7 +54,7 @@ def check_pixels(config: Any, pixels: Tensor) -> None:
             "pass (batch, channels, height, width)"
         )
     size, wanted = tuple(pixels.shape[2:]), _sides(getattr(config, "image_size", None))
-    if config.model_type.startswith("dinov"):  # interpolates its positions: any size of a patch or more
+    if any_size or config.model_type.startswith("dinov"):  # which stretches them always
         patch = _sides(config.patch_size)
         if size[0] < patch[0] or size[1] < patch[1]:
             raise FlowgraphError(
@@ -56,9 +63,14 @@ def check_pixels(config: Any, pixels: Tensor) -> None:
             )
     elif wanted and size != wanted:
         raise FlowgraphError(
-            f"text: pixel_values of {_times(size)}, but the model reads {_times(wanted)}; resize the image, "
-            "for example by the model's image processor"
+            f"text: pixel_values of {_times(size)}, but the model reads {_times(wanted)}; resize the image, for "
+            f"example by the model's image processor, or add {INTERPOLATE}=True to the inputs where the model takes it"
         )
+
+
+def of_another_size(config: Any, pixels: Tensor) -> bool:
+    """Whether an image is not as large as the model's table of positions is made for."""
+    return tuple(pixels.shape[2:]) != _sides(getattr(config, "image_size", None))
 
 
 def _sides(size: Any) -> tuple[int, ...]:

@@ -375,9 +375,7 @@ def _capture() -> tuple[Callable[..., Any], Callable[..., Any]]:
 def _load(spec: WorkerSpec) -> tuple[Any, Any]:
     import os
 
-    import torch
-
-    from flowgraph.capture.loading import load
+    from flowgraph.capture.loading import load, move
     from flowgraph.corpus.weights import hash_of_model, model_folder
 
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -388,12 +386,7 @@ def _load(spec: WorkerSpec) -> tuple[Any, Any]:
             f"model: {spec.model} has other weights on this machine than where the run was started; use one copy"
         )
     model, tokenizer = load(folder)
-    try:
-        model.to(device=torch.device(spec.settings.device), dtype=_dtype(spec.settings.dtype))
-    except (RuntimeError, AssertionError) as error:
-        raise FlowgraphError(
-            f"device: {spec.settings.device!r} cannot be used ({str(error).splitlines()[0]})"
-        ) from None
+    move(model, spec.settings.device, _dtype(spec.settings.dtype))
     return model, tokenizer
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -370,6 +372,45 @@ def test_sound_is_written_down():
     end = model.generation_config.eos_token_id  # held back until enough was written
     assert [int(c) for c in chosen[:-1] if int(c) != end]
     assert all(int(c) in (end, t) for c, t in zip(chosen, result.target_token_ids[1:], strict=False))
+
+
+def test_what_whisper_was_told_is_not_what_it_wrote():
+    """Language and task stand before what it writes, and are no targets."""
+    model, _ = tiny("whisper")
+    model.generation_config.forced_decoder_ids = [[1, 5], [2, 6]]
+    sound = {"input_features": model_inputs("whisper")["input_features"]}
+    for beams in (1, 2):
+        options = {"max_new_tokens": 4, "min_new_tokens": 4, "num_beams": beams}
+        result = trace(model, None, sound, generate=options)
+        start = model.config.decoder_start_token_id
+        assert result.target_token_ids[:3] == (start, 5, 6)
+        assert result.meta["generated"] == [3, 7]
+        assert len(result.target_tokens) == 7
+
+
+def test_a_users_stopping_criterion_still_stops():
+    model, _ = tiny("whisper")
+    sound = {"input_features": model_inputs("whisper")["input_features"]}
+
+    def stop(ids, scores, **_):
+        return torch.full((len(ids),), ids.shape[1] >= 3)
+
+    options = {"max_new_tokens": 6, "min_new_tokens": 6, "stopping_criteria": [stop]}
+    assert trace(model, None, sound, generate=options).meta["generated"] == [1, 3]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("shape", [(1, 8, 18), (1, 8, 22), (1, 9, 20), (1, 20, 8), (1, 20), (1, 8, 20, 1)])
+def test_sound_of_another_shape_is_refused(shape, writes):
+    model, _ = tiny("whisper")
+    inputs = {"input_features": torch.zeros(shape)}
+    if not writes:
+        inputs["decoder_input_ids"] = token_ids(3)
+    message = re.escape(
+        f"text: input_features has shape {shape}, but the model reads (batch, 8, 20), mel bins by"
+    )
+    with pytest.raises(FlowgraphError, match=f"^{message}"):
+        trace(model, None, inputs, generate={"max_new_tokens": 4} if writes else None)
 
 
 # --- generation -----------------------------------------------------------------------------------------------

@@ -212,8 +212,60 @@ def test_a_picture_that_is_no_square():
     model, _ = tiny("dinov2")
     wide = torch.randn(1, 3, 16, 40, generator=torch.Generator().manual_seed(0))
     result = trace(model, None, {"pixel_values": wide})
-    assert result.meta["image"]["rows"], result.meta["image"]["columns"] == (2, 5)
+    assert (result.meta["image"]["rows"], result.meta["image"]["columns"]) == (2, 5)
     assert result.tokens[-1] == "patch 1,4"
+
+
+@pytest.mark.parametrize(
+    "family", ["vit", "deit", "vit-msn", "ijepa", "clip-vision", "siglip-vision", "altclip-vision"]
+)
+def test_positions_stretched_to_a_picture_of_another_size(family):
+    model, _ = tiny(family)
+    wide = torch.randn(2, 3, 48, 64, generator=torch.Generator().manual_seed(0))
+    inputs = {"pixel_values": wide, "interpolate_pos_encoding": True}
+    results = trace(model, None, inputs, heads="each", verify=True)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        attentions = model(**inputs, output_attentions=True).attentions
+    for index, result in enumerate(results):
+        assert (result.meta["image"]["rows"], result.meta["image"]["columns"]) == (6, 8)
+        assert result.tokens[-1] == "patch 5,7"
+        for layer, weights in enumerate(attentions):
+            np.testing.assert_allclose(result["attention"][layer], weights[index], atol=1e-5)
+
+
+def test_positions_stretched_to_a_picture_of_the_same_size_stay_as_they_are():
+    model, _ = tiny("vit")
+    same = trace(model, None, {"pixel_values": picture(), "interpolate_pos_encoding": True})
+    np.testing.assert_array_equal(
+        same["attention"], trace(model, None, {"pixel_values": picture()})["attention"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "value", "pixels", "message"),
+    [
+        ("dinov2", True, picture(64), "takes no input called interpolate_pos_encoding; leave it out"),
+        ("vit", "yes", picture(64), "interpolate_pos_encoding is 'yes'; pass True or False"),
+        (
+            "vit",
+            False,
+            picture(64),
+            "pixel_values of 64x64, but the model reads 32x32; .*interpolate_pos_encoding=True",
+        ),
+        ("vit", True, picture(4), "4x4 are smaller than a patch of 8x8"),
+    ],
+)
+def test_positions_that_cannot_be_stretched(family, value, pixels, message):
+    model, _ = tiny(family)
+    with pytest.raises(FlowgraphError, match=message):
+        trace(model, None, {"pixel_values": pixels, "interpolate_pos_encoding": value})
+
+
+def test_pixels_in_bytes_are_refused():
+    model, _ = tiny("vit")
+    with pytest.raises(FlowgraphError, match="pixel_values has dtype uint8; pass floating-point numbers"):
+        trace(model, None, {"pixel_values": (255 * picture().clamp(0, 1)).byte()})
 
 
 def test_pixels_in_double_are_read_in_the_models_precision():

@@ -436,6 +436,7 @@ def test_memory_limit_splits_batches(bert):
         ({"edges": ["alti", "attention"], "heads": "mean"}, "heads: alti"),
         ({"hybrid": "maybe"}, "hybrid: 'maybe'"),
         ({"device": "nowhere"}, "device: 'nowhere'"),
+        ({"device": "meta"}, "device: 'meta' holds no numbers"),
         ({"generate": "yes"}, "generate: 'yes'"),
         ({"generate": True}, "generate: True is neither"),
         ({"generate": 0}, "generate: max_new_tokens=0 is too small"),

@@ -493,6 +493,12 @@ def test_errors_that_are_every_texts_end_the_run(corpus, model, tmp_path):
         run(corpus, tmp_path / "out", model, settings=Settings(targets=("cat",)))
 
 
+@pytest.mark.parametrize("device", ["meta", "nowhere", "cuda:77"])
+def test_a_device_that_cannot_be_used_ends_the_run(corpus, model, tmp_path, device):
+    with pytest.raises(FlowgraphError, match=f"^device: '{device}'"):
+        run(corpus, tmp_path / "out", model, settings=Settings(device=device))
+
+
 def test_max_errors(model, tmp_path):
     source = write_lines(tmp_path / "a.txt", ["a cat", "", "", ""] * 10)
     with pytest.raises(StoppedError, match="max_errors: 6 records failed, 5 may: most often empty") as caught:
