@@ -284,8 +284,10 @@ def parse_target(value: str) -> int | str:
 def parse_targets(values: Sequence[str]) -> Any:
     """``targets`` of an attribution from the ``--target`` options; None means all."""
     parsed = [parse_target(value) for value in values]
-    if "all" in parsed:
+    if parsed == ["all"]:
         return None
+    if "all" in parsed:
+        raise click.BadParameter("'all' stands alone; leave out the others, or it", param_hint="'--target'")
     return parsed[0] if len(parsed) == 1 else parsed
 
 

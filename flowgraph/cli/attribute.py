@@ -8,9 +8,11 @@ import click
 
 from flowgraph.cli._options import (
     LEVEL,
+    check_picture,
     debug_option,
     flow_options,
     format_option,
+    given_options,
     graph_options,
     model_or_embedded,
     parse_targets,
@@ -76,6 +78,9 @@ def command(
     """
     from flowgraph.attribution import attribute
 
+    check_picture(plot)
+    if options["method"] != "flow" and given_options("time_limit"):
+        raise click.UsageError("--time-limit is for --method flow alone; leave it out")
     attribution = attribute(
         model_or_embedded(model),
         None,

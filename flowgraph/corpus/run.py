@@ -115,6 +115,8 @@ def run_corpus(
         raise FlowgraphError(
             f"time_limit: {time_limit!r} is not a number of seconds above 0; pass for example 60"
         )
+    if time_limit is not None and "flow" not in settings.methods:
+        raise FlowgraphError(f"time_limit: {time_limit!r} is for method 'flow' alone; leave it out")
     run_engine = find_engine(engine, workers, ray_address)
     folder = model_folder(os.fspath(model))
     model_hash = hash_of_model(folder)

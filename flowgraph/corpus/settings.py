@@ -65,8 +65,11 @@ class Settings:
 
             read_max_memory(self.max_memory)
         methods = _checked_names("method", self.methods, list(METHODS))
-        if self.normalize is not None and "flow" not in methods:
-            raise FlowgraphError(f"normalize: {self.normalize!r} is for method 'flow' alone; leave it out")
+        for name, unused in (("normalize", None), ("solver", "auto")):
+            if getattr(self, name) != unused and "flow" not in methods:
+                raise FlowgraphError(
+                    f"{name}: {getattr(self, name)!r} is for method 'flow' alone; leave it out"
+                )
         if self.solver != "auto":
             solvers.get(self.solver)
         return replace(

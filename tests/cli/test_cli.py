@@ -126,6 +126,11 @@ def test_positions_are_those_of_the_text(flowgraph, target, position):
     assert next(line for line in out.splitlines() if line.split()[1:2] == ["cat"]).split()[0] == "6"
 
 
+def test_a_picture_that_cannot_be_made_is_found_before_the_work(flowgraph, monkeypatch):
+    monkeypatch.setattr("flowgraph.attribution.attribute", lambda *_, **__: pytest.fail("worked first"))
+    assert flowgraph("attribute", TEXT, "--plot", "x.bmp")[0] == 2
+
+
 def test_the_table_names_tokens_and_scores(flowgraph, embedded):
     code, out, err = flowgraph("attribute", TEXT, "--method", "rollout")
     assert (code, err) == (0, "")
@@ -447,6 +452,14 @@ ATTRIBUTE = ("attribute", TEXT)
             (*ATTRIBUTE, "--model", "nobody/no-such-model"),
             "error: model: nobody/no-such-model cannot be fetched",
         ),
+        ((*ATTRIBUTE, "--target", "all", "--target", "cat"), "'--target': 'all' stands alone; leave out"),
+        (
+            (*ATTRIBUTE, "--method", "rollout", "--time-limit", "1"),
+            "--time-limit is for --method flow alone; leave it out",
+        ),
+        ((*ATTRIBUTE, "--plot", "x.bmp"), "'--plot': 'x.bmp' does not end in .png, .svg, .pdf"),
+        ((*ATTRIBUTE, "--plot", ""), "'--plot': '' does not end in .png, .svg, .pdf"),
+        ((*ATTRIBUTE, "--plot", "nowhere/x.png"), "'--plot': the folder of 'nowhere/x.png' does not exist"),
         ((*ATTRIBUTE, "--bogus"), "No such option"),
         (("attribut", TEXT), "error: No such command 'attribut'"),
         (("export", TEXT), "error: Missing option '--out'"),

@@ -607,6 +607,14 @@ def test_an_empty_path_is_not_the_current_folder(corpus, model, tmp_path, monkey
         ({"settings": Settings(methods=())}, "method: none given"),
         ({"settings": Settings(dtype="int8")}, "dtype: unknown 'int8'"),
         ({"settings": Settings(solver="magic")}, "solver: unknown solver 'magic'"),
+        (
+            {"settings": Settings(methods=("raw", "rollout"), solver="igraph")},
+            "solver: 'igraph' is for method 'flow' alone; leave it out",
+        ),
+        (
+            {"settings": Settings(methods=("rollout",)), "time_limit": 5.0},
+            "time_limit: 5.0 is for method 'flow' alone; leave it out",
+        ),
         ({"settings": Settings(residual=2.0)}, "residual: 2.0 is not a share"),
     ],
 )
