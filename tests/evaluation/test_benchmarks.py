@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,23 @@ def test_pads_change_nothing(agreement):
         together = model(ids, mask).logits
         for row, (own, _) in zip(together, rows, strict=True):
             torch.testing.assert_close(row, model(torch.tensor([own])).logits[0], atol=1e-5, rtol=1e-5)
+
+
+def test_pads_are_no_words_to_guess(agreement):
+    model, tokenizer = agreement
+    ids, mask, labels = _verb_number._pad(_verb_number._encode(tokenizer, ITEMS))
+    recipe = _verb_number.Recipe(unknown=1.0)  # every word is replaced, so nothing is left to chance
+    more = torch.zeros(len(ids), 3, dtype=torch.long)
+    longer = (torch.cat([ids, more], 1), torch.cat([mask, more], 1))
+    with torch.no_grad():
+        found = [
+            _verb_number._loss(model, *rows, labels, recipe, tokenizer) for rows in ((ids, mask), longer)
+        ]
+        alone = _verb_number._loss(model, ids, mask, labels, replace(recipe, guess=0.0), tokenizer)
+        logits = model(ids.masked_fill((ids > 2) & mask.bool(), tokenizer.unk_token_id), mask).logits
+    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(alone, torch.nn.functional.cross_entropy(logits, labels))
+    assert found[0] > alone + 0.1  # a guess among so many words costs something
 
 
 def test_it_learns():
@@ -123,6 +141,9 @@ def test_a_probe_is_the_same_again():
     assert torch.equal(first.score.weight, second.score.weight)
     ids = tokenizer("the cats on the table [MASK]", return_tensors="pt")["input_ids"]
     assert first(ids).logits[0].argmax() == 1
+    # it is asked where it was trained: at the mask, before [SEP]
+    vector = encoder(ids).last_hidden_state[0, ids[0].tolist().index(tokenizer.mask_token_id)]
+    torch.testing.assert_close(first(ids).logits[0], first.score(vector))
 
 
 @pytest.mark.parametrize(
