@@ -19,7 +19,7 @@ from flowgraph.corpus.store import Store
 from flowgraph.errors import FlowgraphError, FlowgraphWarning
 from flowgraph.evaluation.folder import KIND
 from flowgraph.evaluation.items import Item
-from flowgraph.evaluation.records import WINDOW
+from flowgraph.evaluation.records import WINDOW, records_of
 from tests.evaluation.asked import TEXTS, asked_models, classifier
 
 QUICK = {"resamples": 20}
@@ -97,6 +97,12 @@ def test_what_is_known_is_not_asked_again(tmp_path, monkeypatch):
     # another label is another record
     fg.evaluate(model, tokenizer, TEXTS[:1], labels=["yes"], **options)
     assert asked == ["a dog", TEXTS[0], TEXTS[0]]
+
+
+def test_what_makes_a_record_another():
+    items = [Item("a"), Item("b"), Item("a", 1), Item("a", 0), Item("a", candidates=("x", "y")),
+             Item("a", candidates=("y", "x")), Item("a", problem="broken")]  # fmt: skip
+    assert len({record.content for record in records_of(items)}) == len(items)
 
 
 def test_a_bad_record_stops_nothing_and_is_not_tried_again_unless_asked(tmp_path, monkeypatch):
