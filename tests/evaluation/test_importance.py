@@ -241,6 +241,20 @@ def test_words_that_cannot_be_chosen_between(item, message):
         make_question(model, tokenizer, item)
 
 
+@pytest.mark.parametrize("words", [("are", "is"), ("is", "are")])
+def test_the_first_word_is_the_right_one(words):
+    model, tokenizer = masked_model()
+    question = make_question(model, tokenizer, Item("the keys [MASK]", candidates=words))
+    assert question.facts["correct"] == (question.score(model(**question.inputs)).item() > 0)
+
+
+def test_no_word_follows_the_end_of_a_text():
+    model, tokenizer = masked_model()
+    tokenizer.sep_token, tokenizer.eos_token = None, "[SEP]"
+    with pytest.raises(FlowgraphError, match="no word follows its end"):
+        make_question(model, tokenizer, Item("the keys", candidates=("are", "is")))
+
+
 def test_blank_tokens():
     tokenizer = classifier()[1]
     assert blank_token(tokenizer) == tokenizer.mask_token_id
