@@ -99,7 +99,7 @@ def _sizes(_: click.Context, __: click.Parameter, value: str | None) -> list[tup
     "--solver",
     "solvers",
     callback=_names,
-    metavar="NAMES",
+    metavar="NAME,...",
     help="Solvers with commas between.  [default: auto, all registered ones, and the installed peers]",
 )
 @click.option(
@@ -115,6 +115,7 @@ def _sizes(_: click.Context, __: click.Parameter, value: str | None) -> list[tup
     callback=_names,
     default="value,flow,matrix",
     show_default=True,
+    metavar="NAME,...",
     help="What is timed, beside building: one pair's value, one pair's flow and cut, the whole matrix.",
 )
 @click.option(

@@ -42,6 +42,10 @@ def find_place(address: str | os.PathLike[str], argument: str) -> Place:
         fs, path = fsspec.core.url_to_fs(os.path.expanduser(text))
     except (ImportError, ValueError) as error:
         return _arrow_place(text, argument, error)
+    except OSError as error:  # of a chain such as zip://a::b.zip
+        raise FlowgraphError(
+            f"{argument}: {text!r} cannot be opened: {error.strerror or error}; check the address"
+        ) from None
     return Place(fs, path, isinstance(fs, LocalFileSystem))
 
 

@@ -243,11 +243,12 @@ def test_the_first_thousand_objects_tell_the_columns(tmp_path):
         ("a.txt", {"header": False}, "^header: --no-header is for CSV and TSV"),
         ("a.jsonl", {"header": False}, "^header: --no-header is for CSV and TSV"),
         ("", {}, "^input: the address is empty"),
+        ("zip://a.txt::none.zip", {}, "^input: .zip://a.txt::none.zip. cannot be opened: No such file"),
     ],
 )
 def test_options_that_the_format_cannot_heed(tmp_path, monkeypatch, name, options, message):
     monkeypatch.chdir(tmp_path)
-    if name:
+    if name.startswith("a."):
         (tmp_path / name).write_text('{"text": "one"}\n')
     with pytest.raises(FlowgraphError, match=message):
         read(name, **options)
