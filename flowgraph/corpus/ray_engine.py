@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import pickle
+import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from flowgraph.corpus.windows import Task
 from flowgraph.errors import FlowgraphError, missing_dependency
@@ -90,6 +92,7 @@ def _connected(ray: Any, address: str | None, cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    _check_answers(address)
     options: dict[str, Any] = (
         {"address": address} if address else {"num_cpus": cpus, "include_dashboard": False}
     )
@@ -100,3 +103,17 @@ def _connected(ray: Any, address: str | None, cpus: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str | None, timeout: float = 5.0) -> None:
+    """Refuse a ``host:port`` where nothing listens, which Ray itself would go on asking for minutes."""
+    if not address or ":" not in address:
+        return
+    place = urlsplit(address if "://" in address else f"//{address}")
+    try:
+        socket.create_connection((place.hostname or "", place.port or 0), timeout=timeout).close()
+    except (OSError, ValueError) as error:  # no such port
+        raise FlowgraphError(
+            f"ray_address: {address!r} does not answer ({error}); check the address, or leave it out for a Ray on this "
+            "machine alone"
+        ) from None

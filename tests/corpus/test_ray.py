@@ -62,3 +62,17 @@ def test_same_shards_as_the_local_engine(model, tmp_path):
     run(source, tmp_path / "local", model, settings=settings)
     assert shards(tmp_path / "ray") == shards(tmp_path / "local")
     assert errors(tmp_path / "ray") == errors(tmp_path / "local")
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:none", "127.0.0.1:99999999"]
+)
+def test_an_address_where_no_cluster_answers_is_one_error(tmp_path, monkeypatch, address):
+    """Ray itself would go on asking for minutes."""
+    from flowgraph.corpus.ray_engine import run_on_ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("asked Ray"))
+    reports = run_on_ray(FakeSpec(str(tmp_path)), fake_tasks(1), 1, threading.Event(), address)
+    with pytest.raises(FlowgraphError, match=f"^ray_address: '{address}' does not answer"):
+        list(reports)
