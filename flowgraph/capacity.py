@@ -17,6 +17,10 @@ def check_residual(residual: object) -> float | None:
     """``residual`` as a share in [0, 1], or None."""
     if residual is None:
         return None
+    if isinstance(residual, (bool, np.bool_)):
+        raise FlowgraphError(
+            f"residual: {residual} is not a share; pass 0.5 for the paper's, or None for none"
+        )
     try:
         share = float(residual)  # type: ignore[arg-type]
     except (TypeError, ValueError):

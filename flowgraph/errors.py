@@ -38,6 +38,13 @@ def missing_dependency(library: str, extra: str, purpose: str) -> MissingDepende
     )
 
 
+def wrong_object(argument: str, value: object, expected: str, remedy: str) -> FlowgraphError:
+    """The error for a ``value`` of another type than ``expected``; of a list, its items may be what was meant."""
+    if isinstance(value, (list, tuple)) and value and type(value[0]).__name__ == expected:
+        return FlowgraphError(f"{argument}: a list of {len(value)}; pass one of them, one call each")
+    return FlowgraphError(f"{argument}: {type(value).__name__} is not a {expected}; {remedy}")
+
+
 def in_options(message: str, options: Mapping[str, str]) -> str:
     """``message`` with the arguments of the library in it, ``truncate=True``, as the options a command has for them.
 

@@ -16,7 +16,7 @@ import numpy as np
 from flowgraph import solvers
 from flowgraph.cuts import CutEdge, cut_edges, held_by
 from flowgraph.errors import CertificateError, FlowgraphError
-from flowgraph.graph import LayeredGraph, Node
+from flowgraph.graph import LayeredGraph, Node, check_graph
 from flowgraph.progress import progress_bar
 from flowgraph.receptive_field import even_graph
 from flowgraph.rollout import num_inputs
@@ -142,6 +142,7 @@ def max_flow(
     ``source`` and ``sink``: ``(index into graph.levels, position)``, the source above the sink. The result of any
     solver is checked by :func:`flowgraph.check_flow`, which raises :class:`~flowgraph.errors.CertificateError`.
     """
+    check_graph(graph)
     graph.require_unsigned("maximum flow")
     upper, lower = check_pair(graph, source, sink)
     _check_time_limit(time_limit)
@@ -265,6 +266,7 @@ def _verify_sample(
 
 
 def _check_options(graph: LayeredGraph, solver: str, normalize: Any, time_limit: Any) -> None:
+    check_graph(graph)
     graph.require_unsigned("attention flow")
     _check_sums(graph)
     if normalize not in NORMALIZATIONS:

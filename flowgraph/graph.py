@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowgraph.arrays import check_finite
-from flowgraph.errors import FlowgraphError
+from flowgraph.errors import FlowgraphError, wrong_object
 
 if TYPE_CHECKING:
     import igraph
@@ -51,6 +52,14 @@ class Block:
     """``self``, ``cross`` (decoder to encoder) or ``residual`` (a level passed on to the next)."""
     residual: float | None = None
     """Share of the identity inside ``capacity``."""
+
+
+def check_graph(
+    graph: Any, remedy: str = "make one with fg.LayeredGraph.from_trace or from_matrices"
+) -> None:
+    """An error unless ``graph`` is a graph, such as for the trace that one is made from."""
+    if not isinstance(graph, LayeredGraph):
+        raise wrong_object("graph", graph, "LayeredGraph", remedy)
 
 
 class LayeredGraph:
@@ -88,6 +97,13 @@ class LayeredGraph:
         self.signed = signed
         self.meta: Mapping[str, Any] = MappingProxyType(dict(meta or {}))
         _check_graph(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by its parts: the copy's arrays are read-only, too."""
+        make = partial(
+            type(self), layers=self.layers, inputs=self.inputs, meta=dict(self.meta), signed=self.signed
+        )
+        return make, (self.levels, self.blocks)
 
     # --- making one -------------------------------------------------------------------------------------
 
@@ -286,6 +302,7 @@ class LayeredGraph:
         """A ``networkx.DiGraph`` with nodes ``(level, position)`` and the edge attribute ``capacity``."""
         import networkx as nx
 
+        self.require_unsigned("a networkx graph")
         graph = nx.DiGraph()
         for k, level in enumerate(self.levels):
             graph.add_nodes_from(
@@ -309,6 +326,7 @@ class LayeredGraph:
         """A directed ``igraph.Graph``: vertex ``offsets[level] + position``, edge attribute ``capacity``."""
         import igraph as ig
 
+        self.require_unsigned("an igraph graph")
         table = self.edges()
         graph = ig.Graph(
             n=self.num_nodes,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flowgraph.errors import FlowgraphError
-from flowgraph.graph import Block, LayeredGraph
+from flowgraph.graph import Block, LayeredGraph, check_graph
 from flowgraph.selection import resolve_levels, resolve_positions
 
 
@@ -33,6 +33,7 @@ def raw(graph: LayeredGraph, *, level: Any = -1, targets: Any = None, inputs: An
     ``(targets, inputs)`` float64, or ``(L, targets, inputs)`` for ``level="all"``. For a decoder layer that
     reads an encoder the columns are ``[cross | self]``: the encoder's tokens, then the decoder's.
     """
+    check_graph(graph)
     levels, single = resolve_levels(graph, level)
     return select([_own_matrix(graph, k) for k in levels], single, targets, inputs)
 
@@ -43,6 +44,7 @@ def rollout(graph: LayeredGraph, *, level: Any = -1, targets: Any = None, inputs
     Parameters and shapes as for :func:`raw`; columns are always the model's input tokens (for an
     encoder-decoder graph the encoder's, then the decoder's). Rows sum to 1 where the graph's rows do.
     """
+    check_graph(graph)
     levels, single = resolve_levels(graph, level)
     shares = shares_of_inputs(graph, max(levels))
     return select([shares[k] for k in levels], single, targets, inputs)

@@ -10,26 +10,26 @@ polymatroid feasible region).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from flowgraph import solvers
 from flowgraph.errors import FlowgraphError
-from flowgraph.graph import Block, LayeredGraph, Level, Node
+from flowgraph.graph import Block, LayeredGraph, Level, Node, check_graph
 from flowgraph.rollout import num_inputs, shares_of_inputs
 from flowgraph.solvers.base import TOLERANCE, FlowResult
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class JointFlow:
     """A maximum flow from one node to all inputs together."""
 
     value: float
     shares: np.ndarray
     """(inputs,) what arrives at each input; sums to ``value``. ``np.asarray(joint)`` gives it too."""
-    edge_flow: tuple[np.ndarray, ...]
+    edge_flow: tuple[np.ndarray, ...] = field(repr=False)
     """One array a block of the graph, shaped as its capacities."""
     source: Node
 
@@ -44,6 +44,7 @@ def joint_flow(graph: LayeredGraph, source: Node, *, solver: str = "igraph") -> 
     (least squares) to the rollout row of ``source`` scaled to the same total; the shares are unique. Where every
     row of the graph sums to 1, rollout itself is such a flow, and the shares are the rollout row.
     """
+    check_graph(graph)
     graph.require_unsigned("joint flow")
     source = graph.check_node(source, "source")
     if source[0] in graph.inputs:

@@ -15,7 +15,7 @@ from flowgraph.arrays import to_numpy
 from flowgraph.attribution.result import Attribution
 from flowgraph.axes import Axis, find_targets
 from flowgraph.errors import FlowgraphError
-from flowgraph.graph import LayeredGraph
+from flowgraph.graph import LayeredGraph, check_graph
 from flowgraph.rollout import raw, rollout
 from flowgraph.selection import resolve_levels
 
@@ -145,6 +145,7 @@ def attribute_graph(
     verify: bool = False,
 ) -> Attribution:
     """The attribution that :func:`attribute` makes, from a graph made before; parameters as there."""
+    check_graph(graph)
     name = _check_method(method)
     flow_options: dict[str, Any] = {
         "solver": solver,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -84,6 +85,11 @@ class Attribution:
             object.__setattr__(self, name, tuple(range(len(tokens)) if value is None else value))
         object.__setattr__(self, "meta", MappingProxyType(dict(self.meta)))
         _check_shapes(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled by its fields: the copy's arrays are read-only, too."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)} | {"meta": dict(self.meta)}
+        return partial(type(self), **values), ()
 
     # --- reading it -------------------------------------------------------------------------------------
 

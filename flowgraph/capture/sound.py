@@ -20,6 +20,6 @@ def check_mels(config: Any, mels: Tensor) -> None:
     wanted = (bins, _STRIDES * frames)
     if tuple(mels.shape[1:]) != wanted:
         raise FlowgraphError(
-            f"text: input_features has shape {tuple(mels.shape)}, but the model reads (batch, {wanted[0]}, {wanted[1]}), "
-            "mel bins by frames; pad or cut the sound, as the model's feature extractor does"
+            f"text: input_features has shape {tuple(mels.shape)}, but the model reads (batch, {wanted[0]}, "
+            f"{wanted[1]}), mel bins by frames; pad or cut the sound, as the model's feature extractor does"
         )

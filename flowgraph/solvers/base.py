@@ -8,14 +8,14 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from flowgraph.errors import CertificateError, FlowgraphError
-from flowgraph.graph import LayeredGraph, Node
+from flowgraph.errors import CertificateError, FlowgraphError, wrong_object
+from flowgraph.graph import LayeredGraph, Node, check_graph
 
 TOLERANCE = 1e-9
 """Values agree within ``TOLERANCE * max(1, value)``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FlowResult:
     """A maximum flow of one pair, with the cut that proves it.
 
@@ -25,8 +25,8 @@ class FlowResult:
     """
 
     value: float
-    edge_flow: tuple[np.ndarray, ...]
-    cut: tuple[np.ndarray, ...]
+    edge_flow: tuple[np.ndarray, ...] = field(repr=False)
+    cut: tuple[np.ndarray, ...] = field(repr=False)
     cut_value: float
     solver: str
     source: Node
@@ -87,14 +87,9 @@ def check_flow(graph: LayeredGraph, result: FlowResult, *, tolerance: float = TO
     :class:`~flowgraph.errors.CertificateError` with the first thing found wrong; ``tolerance`` is relative to
     ``max(1, value)``.
     """
-    if not isinstance(graph, LayeredGraph):
-        raise FlowgraphError(
-            f"graph: {type(graph).__name__} is not a LayeredGraph; pass the graph the flow was computed on"
-        )
+    check_graph(graph, "pass the graph the flow was computed on")
     if not isinstance(result, FlowResult):
-        raise FlowgraphError(
-            f"result: {type(result).__name__} is not a FlowResult; pass what fg.max_flow returned"
-        )
+        raise wrong_object("result", result, "FlowResult", "pass what fg.max_flow returned")
     source, sink = check_pair(graph, result.source, result.sink)
     slack = tolerance * max(1.0, abs(result.value))
     if not np.isfinite(result.value) or result.value < -slack:
