@@ -174,6 +174,14 @@ def _load_tokenizer(place: str, local: bool) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=local)
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, local_files_only=local)
     except Exception:  # a vision model has none; a text without tokenizer is refused where it is needed
         return None
+    return tokenizer if _knows_words(tokenizer) else None
+
+
+def _knows_words(tokenizer: Any) -> bool:
+    """False for what transformers makes up where there are no tokenizer files: special tokens, at most a bare
+    ``▁`` beside them."""
+    special = set(tokenizer.all_special_ids)
+    return any(i not in special and piece != "▁" for piece, i in tokenizer.get_vocab().items())

@@ -30,7 +30,8 @@ def example_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool) 
                 "inputs, {'pixel_values': ...}, in place of a text"
             )
         raise FlowgraphError(
-            "tokenizer: a text needs one; pass the model's tokenizer, or a model's name or folder as model"
+            "tokenizer: a text needs one, and with this model came none; pass tokenizer= in Python, or as model a "
+            "folder that holds the tokenizer too (tokenizer.save_pretrained(folder) writes it there)"
         )
     if is_seq2seq(model):
         return _seq2seq_example(model, tokenizer, text, truncate=truncate)

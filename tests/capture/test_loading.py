@@ -50,3 +50,17 @@ def test_a_head_without_weights_is_refused(tmp_path):
         FlowgraphError, match=r"lack 2 of the tensors .*\(classifier\.bias, classifier\.weight\)"
     ):
         load(folder, auto=lambda config: "AutoModelForSequenceClassification")
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama", "t5"])
+def test_a_folder_without_tokenizer_reads_no_text(family, tmp_path):
+    model, tokenizer = tiny(family)
+    model.save_pretrained(tmp_path)  # transformers makes up a tokenizer that knows special tokens alone
+    text = ("the cat", "the cat") if family == "t5" else "the cat"
+    with pytest.raises(
+        FlowgraphError, match="tokenizer: a text needs one, and with this model came none; .*folder"
+    ):
+        fg.trace(str(tmp_path), None, text)
+    assert fg.trace(str(tmp_path), tokenizer, text).tokens == ("[CLS]", "the", "cat", "[SEP]")
+    tokenizer.save_pretrained(tmp_path)
+    assert fg.trace(str(tmp_path), None, text).tokens == ("[CLS]", "the", "cat", "[SEP]")
