@@ -21,6 +21,7 @@ A kind of one's own is a function of the record::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -128,7 +129,8 @@ class EdgeKind:
         own = heads == "all" and self.all_heads is not None
         function = self.all_heads if own else self.per_head
         assert function is not None  # check_heads has refused what neither function answers
-        matrix = self._checked(function(record), record, heads)
+        with _own_precision(record):
+            matrix = self._checked(function(record), record, heads)
         if matrix.ndim == 3:
             matrix = join_heads(matrix, heads)
         return matrix.masked_fill(~record.visible, 0)
@@ -178,8 +180,16 @@ def reduce_record(
         for kind in kinds:
             matrices[kind.name] = kind.compute(record, heads)
             if kind.extras is not None:
-                extras |= kind.extras(record)
+                with _own_precision(record):
+                    extras |= kind.extras(record)
     return matrices, extras
+
+
+def _own_precision(record: LayerRecord) -> AbstractContextManager[Any]:
+    """Inside, the dtypes of measuring hold whatever autocast the model is run under."""
+    import torch
+
+    return torch.autocast(record.weights.device.type, enabled=False)
 
 
 def check_heads(kinds: Iterable[EdgeKind], heads: Heads, num_heads: int | None = None) -> None:

@@ -137,7 +137,9 @@ def _grams(values: Tensor, sets: Tensor) -> Tensor:
 
 def project_by_svd(weights: Tensor, values: Tensor) -> Tensor:
     """``A P`` for ``weights`` (..., n) and ``values`` (n, d), both float64, the rank read off singular
-    values."""
+    values. NaN where ``values`` are not finite, which have no projector."""
+    if not bool(torch.isfinite(values).all()):
+        return torch.full_like(weights, torch.nan)
     left, singular, _ = torch.linalg.svd(values, full_matrices=False)
     tolerance = singular.amax() * max(values.shape) * EPS if len(singular) else 0.0
     basis = left[:, singular > tolerance]

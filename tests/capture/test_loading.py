@@ -58,7 +58,7 @@ def test_a_folder_without_tokenizer_reads_no_text(family, tmp_path):
     model.save_pretrained(tmp_path)  # transformers makes up a tokenizer that knows special tokens alone
     text = ("the cat", "the cat") if family == "t5" else "the cat"
     with pytest.raises(
-        FlowgraphError, match="tokenizer: a text needs one, and with this model came none; .*folder"
+        FlowgraphError, match=r"tokenizer: a text needs one, and with this model came none; .*folder"
     ):
         fg.trace(str(tmp_path), None, text)
     assert fg.trace(str(tmp_path), tokenizer, text).tokens == ("[CLS]", "the", "cat", "[SEP]")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import flowgraph as fg
 from flowgraph import mixing
 from flowgraph.errors import FlowgraphError
 from tests import models, naive
@@ -188,3 +189,31 @@ def test_a_kind_is_refused_with_what_is_missing_and_why():
         FlowgraphError, match="'globenc' needs the output norm of layer 1: cross-attention stands"
     ):
         mixing.get("globenc").compute(record)
+
+
+@pytest.mark.parametrize("kind", sorted(mixing.names()))
+def test_measuring_heeds_no_autocast(kind):
+    for record in traced("bert").records:
+        alone = mixing.get(kind).compute(record)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(mixing.get(kind).compute(record), alone)
+
+
+def test_a_model_under_autocast_gives_every_kind():
+    model, tokenizer = models.tiny("bert")
+    kinds = mixing.names()
+    full = fg.trace(model, tokenizer, "the cat sat", edges=kinds)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = fg.trace(model, tokenizer, "the cat sat", edges=kinds)
+    for kind in kinds:
+        scale = abs(full[kind]).max()
+        assert abs(half[kind] - full[kind]).max() <= 0.1 * scale, kind
+
+
+@pytest.mark.parametrize("kind", [k for k in sorted(mixing.names()) if k != "attention"])
+def test_weights_that_are_not_numbers_are_named(kind):
+    model, tokenizer = models.tiny("bert")
+    with torch.no_grad():
+        model.encoder.layer[1].attention.self.value.weight[0, 0] = torch.nan
+    with pytest.raises(FlowgraphError, match=rf"edges: '{kind}' returned NaN or infinity in layer 2"):
+        fg.trace(model, tokenizer, "the cat sat", edges=kind)
