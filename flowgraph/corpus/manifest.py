@@ -51,9 +51,16 @@ def fingerprint(identity: Mapping[str, Any]) -> str:
 
 
 def open_manifest(store: Store, kind: Kind, identity: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """The folder's manifest, made where the folder is new. Other settings are refused, the differences named."""
+    """The folder's manifest, made where the folder is new. Other settings are refused, the differences named, once
+    there is a shard of them: a run that ended before (a column misspelt) leaves nothing that could not be mixed."""
     manifest = read_manifest(store, kind)
-    if manifest is None:
+    differences = [] if manifest is None else _differences(manifest, identity)
+    if differences and any(store.names(folder) for folder in ("data", "errors", "removed")):
+        raise FlowgraphError(
+            f"out: {store.address!r} was begun with other settings: {'; '.join(differences)}; use the same settings, "
+            "or another folder"
+        )
+    if manifest is None or differences:
         if store.names("data"):
             raise FlowgraphError(
                 f"out: {store.address!r} holds shards but no {MANIFEST}, so what they are is unknown; choose another "
@@ -71,11 +78,6 @@ def open_manifest(store: Store, kind: Kind, identity: Mapping[str, Any], model: 
             "complete": False,
         }
         write_manifest(store, manifest)
-    elif differences := _differences(manifest, identity):
-        raise FlowgraphError(
-            f"out: {store.address!r} was begun with other settings: {'; '.join(differences)}; use the same settings, "
-            "or another folder"
-        )
     return manifest
 
 

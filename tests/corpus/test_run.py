@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from pyarrow import parquet
@@ -326,6 +327,26 @@ def test_other_settings_are_refused(corpus, unbroken, model, change, difference)
 
     with pytest.raises(FlowgraphError, match=f"begun with other settings: {difference}"):
         run(corpus, unbroken, model, settings=replace(SETTINGS, **change))
+
+
+def test_a_run_that_ended_before_its_first_shard_binds_nobody(tmp_path, model):
+    source = write_lines(tmp_path / "a.jsonl", ['{"text": "a cat", "name": "x"}'])
+    out = tmp_path / "out"
+    with pytest.raises(FlowgraphError, match="id_column: the input has no column 'nmae'"):
+        run(source, out, model, columns=InputOptions(id_column="nmae"))
+    run(source, out, model, columns=InputOptions(id_column="name"))
+    assert json.loads((out / "manifest.json").read_text())["columns"]["id"] == "name"
+    assert {r["id"] for r in rows(out)} == {"x"}
+    with pytest.raises(FlowgraphError, match="begun with other settings: column id name, now id"):
+        run(source, out, model)
+
+
+def test_errors_of_other_settings_are_not_mixed(tmp_path, model):
+    source = write_lines(tmp_path / "a.txt", [""])
+    with pytest.raises(FlowgraphError, match="all 1 records failed"):
+        run(source, tmp_path / "out", model)
+    with pytest.raises(FlowgraphError, match="begun with other settings: level"):
+        run(source, tmp_path / "out", model, settings=replace(SETTINGS, level=1))
 
 
 def test_other_weights_and_versions_are_refused(corpus, unbroken, model, tmp_path, monkeypatch):
