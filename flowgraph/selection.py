@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 Selection = int | slice | str | Sequence[int] | Sequence[str] | np.ndarray | None
 """Positions: one, a slice, a list, a mask, a token or word (where tokens are known); ``None`` is all."""
+
+_BYTES = re.compile(r"(?:\\x[89a-f][0-9a-f])+|(?:<0x[89A-F][0-9A-F]>)+")
+"""Bytes of characters beyond ASCII, as pieces show them: byte-level BPE's, then SentencePiece's."""
+_BYTE = re.compile("x([0-9A-Fa-f]{2})")
 
 
 def resolve_levels(graph: LayeredGraph, level: Any) -> tuple[list[int], bool]:
@@ -121,9 +126,19 @@ def word_groups(words: Sequence[int | None]) -> list[list[int]]:
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """The word that ``pieces`` spell: continuation and word-start marks taken away."""
-    first, *rest = (clean(piece) for piece in pieces)
-    return first + "".join(rest)
+    """The word that ``pieces`` spell: continuation and word-start marks taken away, bytes decoded where they make
+    whole characters together."""
+    word = _BYTES.sub(_decoded, "".join(clean(piece) for piece in pieces))
+    return word.lstrip("␣") or word  # a piece that is the space before the word
+
+
+def _decoded(match: re.Match[str]) -> str:
+    """The characters of ``\\xc3\\xa1`` or ``<0xC3><0xA1>``; bytes that are no UTF-8 stay as they are."""
+    digits = "".join(_BYTE.findall(match[0]))
+    try:
+        return bytes.fromhex(digits).decode()
+    except UnicodeDecodeError:
+        return match[0]
 
 
 def clean(piece: str) -> str:

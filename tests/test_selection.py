@@ -142,3 +142,18 @@ def test_word_groups_are_neighbours():
 )
 def test_join_pieces(pieces, word):
     assert join_pieces(pieces) == word
+
+
+@pytest.mark.parametrize(
+    ("pieces", "word"),
+    [
+        (["Se", "\\xc3", "\\xa1n"], "Seán"),
+        (["▁Se", "<0xC3>", "<0xA1>", "n"], "Seán"),
+        (["␣", "\\xf0\\x9f", "\\x92\\xa9"], "💩"),
+        (["a", "\\xf0\\x9f"], "a\\xf0\\x9f"),  # cut inside a character: no UTF-8
+        (["a", "<0xF0>"], "a<0xF0>"),
+        (["␣", "␣"], "␣␣"),
+    ],
+)
+def test_pieces_of_bytes_are_joined_as_characters(pieces, word):
+    assert join_pieces(pieces) == word

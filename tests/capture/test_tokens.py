@@ -6,6 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from flowgraph import attribute
 from flowgraph.capture.run import trace
 from flowgraph.capture.tokens import readable_token, special_ids, tokens_from_ids
 from tests.models import tiny, word_tokenizer
@@ -116,3 +117,14 @@ def test_trace_of_a_decoder_with_byte_level_tokens():
     result = trace(model, byte_level(), "the Seán")
     assert result.tokens == ("t", "he", "␣", "Seán")
     assert result.raw_tokens == ("t", "he", "Ġ", "SeÃ¡n")
+
+
+@pytest.mark.parametrize("word", ["Zoán", "💩", "ñandú"])
+def test_words_split_inside_a_character_are_spelled_whole(word):
+    tokenizer = byte_level()
+    model = tiny("gpt2", vocab_size=len(tokenizer))[0]
+    attribution = attribute(model, tokenizer, f"the {word} the")
+    assert attribution.words().tokens == ("the", word, "the")
+    found = attribute(model, tokenizer, f"the {word} the", targets=word)
+    count = len(tokenizer(f" {word}")["input_ids"])
+    assert len(found.target_tokens) == count > 2
