@@ -221,6 +221,17 @@ def test_pointing_and_clicking_change_what_is_shown(opened: Any) -> None:
     assert view.run("[window.flowgraph.state.target, window.flowgraph.state.input]") == [7, 3]
 
 
+def test_a_click_does_not_fade_what_it_did_not_hit(opened: Any) -> None:
+    """Bokeh fades all glyphs of a source but those it takes for selected."""
+    view = opened(stack(8))
+    for figure, x, y in (("graph", 3, 6), ("graph", 0, 1), ("heat", 3, 7)):
+        view.click(figure, x, y)
+        selected = "r => r.data_source.selected.indices.length"
+        for name in ("graph", "heat"):
+            renderers = f"Bokeh.documents[0].get_model_by_name('{name}').renderers"
+            assert view.run(f"{renderers}.filter(r => r.data_source).some({selected})") is False
+
+
 def test_the_heat_map_has_its_first_target_at_the_top(opened: Any) -> None:
     """Colours on the canvas, read from a screenshot: one cell is far larger than the rest."""
     mixing = np.full((1, 6, 6), 0.01)

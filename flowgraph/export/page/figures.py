@@ -145,7 +145,7 @@ def _plain_figure(height: float, name: str, head: int) -> Figure:
         min_border_top=head,
         min_border_bottom=8,
         toolbar_location=None,
-        tools="tap",
+        tools="",
         background_fill_alpha=0,
         border_fill_alpha=0,
         outline_line_color=None,
