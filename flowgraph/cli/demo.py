@@ -41,6 +41,11 @@ def command(out: Path) -> None:
     from flowgraph.capture.run import trace
     from flowgraph.embedded import NAME, SENTENCE
 
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = f"the folder {str(out)!r} cannot be made: {error.strerror}; name another"
+        raise click.BadParameter(reason, param_hint="'--out'") from error
     say(f"{NAME} reads: {SENTENCE}")
     traced = trace(model_or_embedded(None), None, SENTENCE, edges=EDGES)
     for edges in EDGES:
@@ -78,7 +83,6 @@ def _write(out: Path, flow: Attribution) -> None:
 
     graph = flow.graph
     assert graph is not None  # made a moment ago, not read from a file
-    out.mkdir(parents=True, exist_ok=True)
     flow.plot(out / "heatmap.png")
     say(f"wrote {out / 'heatmap.png'}: attention flow of all tokens to all inputs, edges: {flow.edges}")
     result = pair_flow(graph, TARGET, INPUT)

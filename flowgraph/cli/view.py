@@ -28,7 +28,7 @@ from flowgraph.cli._output import note_on_ending, say
     default=5.0,
     show_default=True,
     metavar="MB",
-    help="Size budget; what is too big is pruned.",
+    help="Size budget beside the charting library (1.3 MB); what is too big is pruned.",
 )
 @several_graphs_options
 @debug_option

@@ -330,6 +330,14 @@ def test_demo_does_not_write_over_a_file(flowgraph, tmp_path):
     assert (tmp_path / "taken").read_text() == "mine"
 
 
+def test_demo_names_a_folder_that_cannot_be_made_before_it_begins(flowgraph, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+    code, out, err = flowgraph("demo", "--out", tmp_path / "taken" / "demo")
+    assert (code, out) == (2, "")
+    assert "'--out'" in err
+    assert "cannot be made" in err
+
+
 def test_models_shows_what_works(flowgraph):
     code, out, _ = flowgraph("models", "--format", "json")
     assert code == 0
