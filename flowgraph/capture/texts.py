@@ -38,6 +38,8 @@ def example_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool) 
     parts = text if is_pair(text) else (text,)
     for part in parts:
         _check_string(part)
+    if is_pair(text):
+        _check_separator(model, tokenizer)
     encoding, truncated = _encode(tokenizer, parts, max_tokens(model, tokenizer), truncate)
     tokens = _encoded_tokens(encoding, tokenizer, text)
     facts: dict[str, Any] = {"text": list(text) if is_pair(text) else text}
@@ -45,6 +47,15 @@ def example_from_text(model: Any, tokenizer: Any, text: Any, *, truncate: bool) 
         facts["truncated"] = truncated
     inputs = {k: torch.tensor([v]) for k, v in encoding.items() if k != "attention_mask" and k not in IGNORED}
     return Example(accepted(model, inputs), tokens, facts=facts)
+
+
+def _check_separator(model: Any, tokenizer: Any) -> None:
+    """A pair that nothing parts would be read as one text."""
+    if tokenizer.num_special_tokens_to_add(pair=True) == tokenizer.num_special_tokens_to_add(pair=False):
+        raise FlowgraphError(
+            f"text: a tuple of two strings is a pair, and {type(tokenizer).__name__} puts nothing between its texts; "
+            f"pass {type(model).__name__} one string, or a list for several texts"
+        )
 
 
 def _seq2seq_example(model: Any, tokenizer: Any, text: Any, *, truncate: bool) -> Example:

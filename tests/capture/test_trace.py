@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from torch import nn
+from transformers import PreTrainedTokenizerFast
 
 from flowgraph import mixing
 from flowgraph.capture.run import trace
@@ -144,6 +146,18 @@ def test_sentence_pair(bert):
     assert result.word_ids == (None, 0, 1, 2, None, 3, 4, 5, None)  # the second sentence counts on
     assert result.meta["text"] == ["the cat sat", "a dog runs"]
     assert trace(model, tokenizer, [("the cat sat", "a dog runs")])[0].tokens == result.tokens
+
+
+def test_a_pair_that_the_tokenizer_would_run_together_is_refused(bert):
+    model, words = bert
+    backend = copy.deepcopy(words.backend_tokenizer)
+    backend.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")
+    with pytest.raises(
+        FlowgraphError, match=r"^text: a tuple of two strings is a pair, and .* puts nothing between"
+    ):
+        trace(model, tokenizer, ("the cat sat", "a dog runs"))
+    assert len(trace(model, tokenizer, ["the cat sat", "a dog runs"])) == 2
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "electra"])

@@ -101,7 +101,7 @@ def test_a_classifier_of_several_classes_a_text_is_asked_for_one_sigmoid():
 
 def test_a_word_behind_a_space_is_another_token_of_byte_level_pieces():
     """RoBERTa's mask takes the space before it along, and the word in its place holds that space."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     model, _ = masked_model()
@@ -109,6 +109,9 @@ def test_a_word_behind_a_space_is_another_token_of_byte_level_pieces():
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A </s> $B:1", special_tokens=[("</s>", 1)]
+    )
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, unk_token="<unk>", mask_token=AddedToken("<mask>", lstrip=True)
     )
