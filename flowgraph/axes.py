@@ -59,6 +59,20 @@ class Axis:
             words=self.words,
         )
 
+    def resolve_inputs(self, selection: Any) -> np.ndarray:
+        """Positions of ``inputs``: as :meth:`resolve`, and ``"cls"`` and ``"last"``."""
+        keyword = selection.strip().lower() if isinstance(selection, str) else None
+        if keyword == "last":
+            return np.array([len(self.tokens) - 1])
+        if keyword != "cls":
+            return self.resolve(selection, "inputs")
+        classifying = self.classifying()
+        if classifying is None:
+            raise FlowgraphError(
+                f"inputs: 'cls': this text has no classifying token; pass one of {numbered(self.tokens)}"
+            )
+        return np.array([classifying])
+
     def classifying(self) -> int | None:
         """Position of the classifying token, if there is one."""
         names = self.raw_tokens or self.tokens
@@ -126,7 +140,7 @@ def pair_of_nodes(
     if not single:
         raise FlowgraphError("level: one pair's flow starts at one level; pass a layer number, not 'all'")
     rows = find_targets(target, Axis.of_level(graph, levels[0]), graph).positions
-    columns = Axis.of_inputs(graph).resolve(source, "inputs")
+    columns = Axis.of_inputs(graph).resolve_inputs(source)
     for argument, found, given in (("targets", rows, target), ("inputs", columns, source)):
         if len(found) != 1:
             raise FlowgraphError(

@@ -359,6 +359,15 @@ def test_targets_by_name(targets, rows):
     np.testing.assert_array_equal(attribution.scores, fg.rollout(random_graph())[list(rows)])
 
 
+@pytest.mark.parametrize(
+    ("inputs", "columns"), [("cls", [0]), (" CLS", [0]), ("last", [4]), ("cat", [3]), (["cat", 0], [3, 0])]
+)
+def test_inputs_by_name(inputs, columns):
+    attribution = fg.attribute_graph(random_graph(), method="rollout", inputs=inputs)
+    np.testing.assert_array_equal(attribution.scores, fg.rollout(random_graph())[:, columns])
+    assert attribution.positions == tuple(columns)
+
+
 def test_the_average_row():
     attribution = fg.attribute_graph(random_graph(), method="rollout", targets="mean", level="all")
     np.testing.assert_allclose(
@@ -386,6 +395,10 @@ def test_a_text_without_classifying_token_says_so():
     graph = LayeredGraph.from_matrices(np.eye(2)[None], tokens=["a", "b"])
     with pytest.raises(FlowgraphError, match=r"^targets: 'cls': this text has no classifying token"):
         fg.attribute_graph(graph, targets="cls")
+    with pytest.raises(
+        FlowgraphError, match=r"^inputs: 'cls': this text has no classifying token; pass one of 0 a"
+    ):
+        fg.attribute_graph(graph, inputs="cls")
 
 
 def test_options_of_another_method_are_refused():

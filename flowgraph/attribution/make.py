@@ -65,9 +65,9 @@ def attribute(
     level
         Layer number from 1, negative from the top, or ``"all"``.
     targets, inputs
-        Positions (an int, a slice, a list, a mask), a token or a word; ``None``: all. Targets also ``"cls"``
-        (the classifying token), ``"last"``, ``"mean"`` (the average row of all tokens) or ``"auto"`` (each
-        token that the model wrote, by the row of the position that chose it, one before; without
+        Positions (an int, a slice, a list, a mask), a token or a word; ``None``: all. Also ``"cls"``
+        (the classifying token) and ``"last"``; targets ``"mean"`` (the average row of all tokens) or ``"auto"``
+        (each token that the model wrote, by the row of the position that chose it, one before; without
         ``generate`` ``cls`` where there is one, else ``last``); these come before a word of the text that
         is spelt alike.
     heads
@@ -163,7 +163,7 @@ def attribute_graph(
     explained = Axis.of_level(graph, levels[-1])
     read = Axis.of_inputs(graph)
     rows = find_targets(targets, explained, graph)
-    columns = read.resolve(inputs, "inputs")
+    columns = read.resolve_inputs(inputs)
     where = {"level": level, "targets": rows.positions, "inputs": columns}
     if name == "flow":
         scores, held_by, found = _flow_scores(graph, where | flow_options)
