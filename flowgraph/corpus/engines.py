@@ -57,16 +57,20 @@ def run_local(
     waiting = iter(tasks)
     again: list[Task] = []
     deaths = 0
+    finishing = False
     while True:
         pool = _Pool(spec, workers)
         try:
-            for report in pool.run(again, waiting, stop):
+            for report in pool.run(again, waiting, stop, finish=finishing):
                 deaths = 0
                 yield report
             return
         except BrokenProcessPool:
             if stop.is_set():
-                return
+                # a scheduler's signal reaches the workers too: what they had begun is finished, once more and no more
+                if finishing or not pool.has_begun():
+                    return
+                finishing = True
             deaths += 1
             if deaths >= _DEATHS:
                 raise FlowgraphError(
@@ -86,12 +90,16 @@ class _Pool:
         self._workers = workers
         self._running: dict[Future[Report | None], Task] = {}
         context = multiprocessing.get_context("spawn")
-        self._stopped = context.RawValue("b", 0)  # no lock that a worker could die with
+        # no locks, which a worker could die with
+        self._stopped, self._begun = context.RawValue("b", 0), context.RawValue("b", 0)
         self._executor = ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_begin, initargs=(spec, self._stopped)
+            workers, mp_context=context, initializer=_begin, initargs=(spec, self._stopped, self._begun)
         )
 
-    def run(self, first: list[Task], tasks: Iterator[Task], stop: threading.Event) -> Iterator[Report]:
+    def run(
+        self, first: list[Task], tasks: Iterator[Task], stop: threading.Event, *, finish: bool
+    ) -> Iterator[Report]:
+        """``first``, then ``tasks`` until ``stop`` is set; what is not begun then is left, but if ``finish``."""
         for task in first:
             self._submit(task)
         while True:
@@ -100,7 +108,7 @@ class _Pool:
                 for task in islice(tasks, max(0, room)):
                     self._submit(task)
             else:
-                self._stopped.value = 1
+                self._stopped.value = not finish
                 self._drop_queued()
             if not self._running:
                 return
@@ -128,6 +136,10 @@ class _Pool:
     def unfinished(self) -> list[Task]:
         return sorted(self._running.values(), key=lambda task: task.number)
 
+    def has_begun(self) -> bool:
+        """Whether any worker has begun a window."""
+        return bool(self._begun.value)
+
     def close(self) -> None:
         """End the workers: at once, where they still have work."""
         processes = list((self._executor._processes or {}).values())
@@ -154,13 +166,14 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 _spec: WorkerSpec | None = None
 _stopped: Any = None
+_begun: Any = None
 _worker: Worker | None = None
 
 
-def _begin(spec: WorkerSpec, stopped: Any) -> None:
+def _begin(spec: WorkerSpec, stopped: Any, begun: Any) -> None:
     """Nothing that can fail: an error here would be told to nobody."""
-    global _spec, _stopped
-    _spec, _stopped = spec, stopped
+    global _spec, _stopped, _begun
+    _spec, _stopped, _begun = spec, stopped, begun
     # Ctrl-C reaches every process of the terminal; the run decides what becomes of the windows under way
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
@@ -180,7 +193,10 @@ def _work(task: Task) -> Report | None:
     if _worker is None and not _stopped.value:
         assert _spec is not None
         _worker = _spec.make()
-    return None if _worker is None or _stopped.value else _worker(task)
+    if _worker is None or _stopped.value:
+        return None
+    _begun.value = 1
+    return _worker(task)
 
 
 Engine = Callable[["WorkerSpec", Iterable[Task], threading.Event], "Iterator[Report]"]

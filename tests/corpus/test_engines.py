@@ -103,13 +103,29 @@ def test_stop_while_the_model_is_loaded_computes_nothing(tmp_path, engine):
     assert calls(tmp_path) == {}
 
 
-def test_nothing_starts_again_once_the_run_is_stopped(tmp_path):
-    """A scheduler's signal may have ended the workers too."""
+def test_a_window_under_way_starts_again_once_when_the_run_is_stopped(tmp_path):
+    """A scheduler's signal may have ended the workers too; a second death ends the run without an error."""
     stop = threading.Event()
-    spec = FakeSpec(str(tmp_path), die_always_at=(1,))
-    for _ in run_local(spec, fake_tasks(2), 1, stop):
-        stop.set()
-    assert calls(tmp_path).get(1, 0) <= 1
+    spec = FakeSpec(str(tmp_path), die_always_at=(1,), seconds=0.5)
+    with pytest.warns(FlowgraphWarning, match="one died"):
+        for _ in run_local(spec, _stopping_at(1, stop), 1, stop):
+            pass
+    assert calls(tmp_path)[1] == 2
+
+
+def test_a_window_that_a_signal_ended_is_reported_when_the_run_is_stopped(tmp_path):
+    stop = threading.Event()
+    spec = FakeSpec(str(tmp_path), die_once_at=(1,), seconds=0.5)
+    with pytest.warns(FlowgraphWarning, match="one died"):
+        done = [report.window for report in run_local(spec, _stopping_at(1, stop), 1, stop)]
+    assert sorted(done) == [0, 1]
+
+
+def _stopping_at(number, stop):
+    """Tasks up to ``number``, which is under way when the run is stopped: the run asks for the next one then."""
+    tasks = fake_tasks(number + 1)
+    yield from tasks
+    stop.set()
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of another kind")
