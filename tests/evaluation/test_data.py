@@ -98,6 +98,12 @@ def test_a_column_that_is_not_there_is_named_with_its_argument(tmp_path, argumen
         assert item.problem == f"{name}: there is no column 'worse', only text, good"
 
 
+def test_a_label_stays_a_number_or_a_name(tmp_path):
+    """A class may be named 1: the number 1 of an object is not its name."""
+    path = write(tmp_path, "a.jsonl", '{"text": "a cat", "class": 1}\n{"text": "the dog", "class": "1"}\n')
+    assert [item.label for item in read_data(path, Columns(label="class"))] == [1, "1"]
+
+
 def test_an_empty_label_is_none(tmp_path):
     assert read_data(write(tmp_path, "a.tsv", "text\tlabel\na cat\t\n")) == [Item("a cat")]
 
