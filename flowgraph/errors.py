@@ -45,6 +45,12 @@ def wrong_object(argument: str, value: object, expected: str, remedy: str) -> Fl
     return FlowgraphError(f"{argument}: {type(value).__name__} is not a {expected}; {remedy}")
 
 
+def check_trace(trace: object) -> None:
+    """An error unless ``trace`` is what :func:`flowgraph.trace` returns, known by its parts: models may be absent."""
+    if not hasattr(trace, "kinds"):
+        raise wrong_object("trace", trace, "Trace", "pass what fg.trace returned for one text")
+
+
 def in_options(message: str, options: Mapping[str, str]) -> str:
     """``message`` with the arguments of the library in it, ``truncate=True``, as the options a command has for them.
 

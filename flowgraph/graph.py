@@ -300,44 +300,15 @@ class LayeredGraph:
 
     def to_networkx(self) -> networkx.DiGraph:
         """A ``networkx.DiGraph`` with nodes ``(level, position)`` and the edge attribute ``capacity``."""
-        import networkx as nx
+        from flowgraph.export.networks import to_networkx
 
-        self.require_unsigned("a networkx graph")
-        graph = nx.DiGraph()
-        for k, level in enumerate(self.levels):
-            graph.add_nodes_from(
-                ((k, p), {"token": token, "level": k, "position": p}) for p, token in enumerate(level.tokens)
-            )
-        for (upper, lower), capacity in self._joined_blocks().items():
-            rows, columns = np.nonzero(capacity)
-            ends = zip(rows.tolist(), columns.tolist(), capacity[rows, columns].tolist(), strict=True)
-            graph.add_edges_from(((upper, i), (lower, j), {"capacity": c}) for i, j, c in ends)
-        return graph
-
-    def _joined_blocks(self) -> dict[tuple[int, int], np.ndarray]:
-        """(upper, lower) -> capacities; blocks between the same levels are summed, as a DiGraph has one edge a pair."""
-        joined: dict[tuple[int, int], np.ndarray] = {}
-        for block in self.blocks:
-            ends = (block.upper, block.lower)
-            joined[ends] = joined[ends] + block.capacity if ends in joined else block.capacity
-        return joined
+        return to_networkx(self)
 
     def to_igraph(self) -> igraph.Graph:
         """A directed ``igraph.Graph``: vertex ``offsets[level] + position``, edge attribute ``capacity``."""
-        import igraph as ig
+        from flowgraph.export.networks import to_igraph
 
-        self.require_unsigned("an igraph graph")
-        table = self.edges()
-        graph = ig.Graph(
-            n=self.num_nodes,
-            edges=np.column_stack([table["source"], table["target"]]),
-            directed=True,
-        )
-        graph.es["capacity"] = table["capacity"].tolist()
-        graph.vs["level"] = [k for k, level in enumerate(self.levels) for _ in range(level.size)]
-        graph.vs["position"] = [p for level in self.levels for p in range(level.size)]
-        graph.vs["token"] = [token for level in self.levels for token in level.tokens]
-        return graph
+        return to_igraph(self)
 
     def plot(self, path: str | PathLike[str] | None = None, **options: Any) -> Any:
         """The graph with edge widths as a picture; see :func:`flowgraph.export.plot.layered`."""

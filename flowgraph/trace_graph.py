@@ -12,7 +12,7 @@ import numpy as np
 
 from flowgraph.arrays import check_finite
 from flowgraph.capacity import apply_sign_rule, capacities, check_residual, row_mass
-from flowgraph.errors import FlowgraphError, wrong_object
+from flowgraph.errors import FlowgraphError, check_trace
 from flowgraph.graph import Block, LayeredGraph, Level
 from flowgraph.stack_graph import levels_like, rows_off, stack_graph, warn_rows
 
@@ -46,8 +46,7 @@ def graph_from_trace(
     negative: str = "error",
 ) -> LayeredGraph:
     """The graph of one edge kind; see :meth:`flowgraph.graph.LayeredGraph.from_trace`."""
-    if not hasattr(trace, "kinds"):
-        raise wrong_object("trace", trace, "Trace", "pass what fg.trace returned for one text")
+    check_trace(trace)
     kind = _choose_kind(trace, edges)
     facts = trace.meta.get("kinds", {}).get(kind, {})
     if isinstance(residual, str):

@@ -252,11 +252,9 @@ def _check_memory(sizes: list[tuple[int, int]]) -> None:
     """Refuse sizes whose matrices this machine has no room for, before it tries."""
     import psutil
 
-    matrices = [8 * layers * tokens**2 for layers, tokens in sizes]
-    needed, free = (
-        sum(matrices) + 3 * max(matrices),
-        psutil.virtual_memory().available,
-    )  # copies while one is made
+    graphs = [8 * layers * tokens**2 for layers, tokens in sizes]  # bytes
+    needed = sum(graphs) + 3 * max(graphs)  # copies while one is made
+    free = psutil.virtual_memory().available
     if needed > free:
         raise click.BadParameter(
             f"these graphs take {needed / 1e9:.3g} GB to generate, and {free / 1e9:.3g} GB are free; pass smaller ones",

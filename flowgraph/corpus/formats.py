@@ -16,6 +16,11 @@ from typing import IO, Any, NamedTuple
 from flowgraph.corpus.lines import LONGEST, Line, read_lines
 from flowgraph.errors import FlowgraphError
 
+_FIRST = 1000
+"""Records that tell which columns there are."""
+
+_NO_HEADER = ", or --no-header for a table whose first line is a record (columns 1, 2, ...)"
+
 
 class Row(NamedTuple):
     """One record as the format gives it."""
@@ -73,24 +78,6 @@ def _json_object(text: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise _BadRowError(f"not a JSON object, but a {type(value).__name__}")
     return value
-
-
-def check_options(form: str, options: InputOptions) -> None:
-    """Refuse what the format cannot heed."""
-    if form == "text":
-        given = {
-            "pair_columns": options.pair_columns is not None,
-            "id_column": options.id_column is not None,
-            "text_column": options.text_column != InputOptions.text_column,
-        }
-        for argument in (name for name, there in given.items() if there):
-            raise FlowgraphError(
-                f"{argument}: plain text has no columns; pass JSON Lines, CSV, TSV or Parquet, or --input-format"
-            )
-    if not options.header and form not in ("csv", "tsv"):
-        raise FlowgraphError(
-            f"header: --no-header is for CSV and TSV, and the input is read as {form}; leave it out"
-        )
 
 
 def read_csv(file: IO[bytes], options: InputOptions) -> Iterator[Row]:
@@ -188,9 +175,6 @@ _SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-_FIRST = 1000
-"""Records that tell which columns there are."""
-
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lzma")
 
 
@@ -200,6 +184,24 @@ def format_of(name: str) -> str:
     for suffix in _COMPRESSED:
         bare = bare.removesuffix(suffix)
     return next((form for suffix, form in _SUFFIXES.items() if bare.endswith(suffix)), "text")
+
+
+def check_options(form: str, options: InputOptions) -> None:
+    """Refuse what the format cannot heed."""
+    if form == "text":
+        given = {
+            "pair_columns": options.pair_columns is not None,
+            "id_column": options.id_column is not None,
+            "text_column": options.text_column != InputOptions.text_column,
+        }
+        for argument in (name for name, there in given.items() if there):
+            raise FlowgraphError(
+                f"{argument}: plain text has no columns; pass JSON Lines, CSV, TSV or Parquet, or --input-format"
+            )
+    if not options.header and form not in ("csv", "tsv"):
+        raise FlowgraphError(
+            f"header: --no-header is for CSV and TSV, and the input is read as {form}; leave it out"
+        )
 
 
 def check_columns(present: Sequence[str], options: InputOptions, hint: str = "") -> None:
@@ -257,9 +259,6 @@ def _decoded(line: Line, parse: Callable[[str], Any]) -> Row:
         return Row(line.number, None, f"invalid UTF-8: byte 0x{byte:02x} at {error.start}", line.data)
     except _BadRowError as error:
         return Row(line.number, None, str(error), line.data)
-
-
-_NO_HEADER = ", or --no-header for a table whose first line is a record (columns 1, 2, ...)"
 
 
 # --- tables -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowgraph.errors import FlowgraphError
+from flowgraph.errors import FlowgraphError, check_trace
 from flowgraph.evaluation.plan import is_whole
 
 Link = tuple[int, int]
@@ -265,10 +265,7 @@ def heaviest(weights: np.ndarray, allowed: Sequence[bool] | None = None) -> np.n
 
 
 def _cross_weights(trace: Any, edges: str | None, layer: int | str, head: int | str) -> np.ndarray:
-    if not hasattr(trace, "kinds"):
-        raise FlowgraphError(
-            f"trace: {type(trace).__name__} is none; pass one of those that flowgraph.trace gave"
-        )
+    check_trace(trace)
     if edges is None and len(trace.kinds) > 1:
         raise FlowgraphError(f"edges: the trace holds {', '.join(trace.kinds)}; say which one is to align")
     arrays = trace[trace.kinds[0] if edges is None else edges]

@@ -30,7 +30,7 @@ from flowgraph.export.figure import (
 )
 from flowgraph.export.labels import visible
 from flowgraph.export.scores import Scores, one_target, read_scores
-from flowgraph.graph import LayeredGraph
+from flowgraph.graph import LayeredGraph, check_graph
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -178,8 +178,7 @@ def layered(
     ``target``: draw what leaves this position of the top level darker. ``least``: edges below this share of
     the largest are left out, as are, of many edges between two levels, all but five a node; the picture says so.
     """
-    if not isinstance(graph, LayeredGraph):
-        raise FlowgraphError(f"graph: {type(graph).__name__} is not a LayeredGraph")
+    check_graph(graph)
     graph.require_unsigned("a picture of the graph")
     panels = _panels(graph, methods)
     tallest = max(level.size for level in graph.levels)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flowgraph.errors import FlowgraphError
-from flowgraph.graph import LayeredGraph
+from flowgraph.graph import LayeredGraph, check_graph
 from flowgraph.solvers.base import FlowResult
 
 FORMAT = 1
@@ -229,10 +229,7 @@ def _used(graph: LayeredGraph, flow: FlowResult) -> list[np.ndarray]:
 
 def check_exportable(graph: Any, flow: FlowResult | None, purpose: str) -> None:
     """Refuse what cannot be written: not a graph, signed, blocks alike, a foreign flow."""
-    if not isinstance(graph, LayeredGraph):
-        raise FlowgraphError(
-            f"graph: {type(graph).__name__} is not a LayeredGraph; make one with LayeredGraph.from_..."
-        )
+    check_graph(graph)
     graph.require_unsigned(purpose)
     seen = set()
     for block in graph.blocks:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowgraph.errors import FlowgraphError, wrong_object
+from flowgraph.errors import FlowgraphError, check_trace
 
 if TYPE_CHECKING:
     from flowgraph.capture.trace import Trace
@@ -56,8 +56,7 @@ def coefficient_of_variation(traces: Trace | Iterable[Trace]) -> np.ndarray:
 
 
 def _extra(trace: Any, name: str, kind: str) -> Any:
-    if not hasattr(trace, "kinds"):
-        raise wrong_object("trace", trace, "Trace", "pass what fg.trace returned for one text")
+    check_trace(trace)
     extras = getattr(trace, "extras", {})
     if name not in extras:
         traced = ", ".join(trace.kinds)
