@@ -240,8 +240,11 @@ def test_words_that_are_not_known_are_not_made_of_tokens():
 
 
 def test_what_is_no_trace():
-    for given, name in (([trace_of([ROWS])], "list"), (None, "NoneType")):
-        with pytest.raises(FlowgraphError, match=f"trace: {name} is none"):
+    for given, said in (
+        ([trace_of([ROWS])], "a list of 1; pass one of them"),
+        (None, "NoneType is not a Trace; pass what fg.trace returned"),
+    ):
+        with pytest.raises(FlowgraphError, match=f"^trace: {said}"):
             fg.align(given)
 
 
